@@ -1,1 +1,1 @@
-"""Pure functions from tables to answers. No Dagster, no clock, no files."""
+"""Pure functions from tables to results. They use no Dagster, no clock and no files."""

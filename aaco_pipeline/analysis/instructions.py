@@ -1,20 +1,20 @@
-"""Cost and stall reasons of single instructions, from thread traces and program-counter samples.
+"""Cost and stall reasons of individual instructions, from thread traces and program-counter samples.
 
-A wavefront stalls at a wait instruction (`s_waitcnt` and its successors) until memory operations that it issued before
-are done; the decoder lists which. That stall is charged to these operations. A stall at any other instruction is the
-instruction's own: the unit that executes it is full. All figures are shader clock cycles of the traced wavefronts,
-which ran on one compute unit, and are never scaled up to the grid. Stalled cycles are part of an instruction's latency.
-Idle cycles are not: they come before it, and a thread trace does not say whether lost arbitration, an operand that is
-not ready or a missing instruction caused them.
+A wavefront stalls at a wait instruction (`s_waitcnt` and its successors) until memory operations that it issued earlier
+are done; the decoder lists them. That stall is charged to these operations. A stall at any other instruction is its
+own: its execution unit is full. All figures are shader clock cycles of the traced wavefronts, which ran on one compute
+unit, and are never scaled up to the grid. Stalled cycles are part of an instruction's latency. Idle cycles precede it,
+and a thread trace does not show whether they come from lost arbitration, an operand that is not ready or a missing
+instruction.
 
-How many operations a wait waited for, and which of them is charged:
+A wait's stall is charged to the operations that it waited for, as follows:
 
 - Vector memory and LDS operations complete in the order in which they were issued (LLVM, "User Guide for AMDGPU
   Backend", memory model), so a wait ends with the last of them, and that one is charged.
 - Scalar memory and flat operations may complete in any order; all of them are charged equally.
 - A wait for several kinds of operations is charged to each kind equally, since no record says which one was last.
 
-Cycles stay whole: the remainder of a division goes, one cycle each, to the first in the decoder's order.
+Cycles are integers: the remainder of a division is distributed, one cycle each, in the decoder's order.
 """
 
 from collections.abc import Mapping
@@ -26,11 +26,11 @@ import polars as pl
 from aaco_pipeline.hardware.instruction_classes import instruction_class
 from aaco_pipeline.lake.validation import empty_table, to_contract
 
-#: The reason of a wait's stall when the trace does not list what the wait waited for.
+#: Reason of a wait's stall if the trace does not list the awaited operations.
 UNATTRIBUTED: Final = "unattributed"
 _KEYS: Final = ("kernel_id", "dispatch_id", "capture")
-#: Kinds of instructions: class ("" is any), a pattern of the start of the mnemonic, the reason of the instruction's own
-#: stall, the reason of a wait for it, and whether operations of the kind complete in order. The first match counts.
+#: Instruction kinds: class ("" is any), mnemonic prefix pattern, reason of the instruction's own stall, reason of a
+#: wait for it, and whether its operations complete in order. The first match counts.
 _KINDS: Final = (
     ("matrix", "", "matrix pipe busy", "waiting for the matrix pipe", False),
     ("valu", "", "vector ALU busy", "waiting for the vector ALU", False),
@@ -57,30 +57,30 @@ _COUNTER_WAIT: Final = r"^s_wait"
 
 
 def is_counter_wait() -> pl.Expr:
-    """True for instructions that wait for earlier operations, and not for a number of cycles or a barrier."""
+    """Return whether instructions wait for earlier operations, rather than for a number of cycles or a barrier."""
     return ((pl.col("instruction_class") == "wait") & mnemonic().str.contains(_COUNTER_WAIT)).fill_null(False)
 
 
 def mnemonic() -> pl.Expr:
-    """The instruction without its operands; null when it is not known."""
+    """Return the instruction without its operands; null if unknown."""
     return pl.col("instruction").str.to_lowercase().str.extract(r"^\s*(\S+)")
 
 
 def charged(instructions: pl.DataFrame, wait_executions: pl.DataFrame, wait_dependencies: pl.DataFrame) -> pl.DataFrame:
-    """The instructions with `charged_stall_cycles`: the cycles that waits for this instruction stalled.
+    """Return the instructions with `charged_stall_cycles`: the cycles that waits for this instruction stalled.
 
-    `instructions` are rows of `att_instructions` with the column `part`, the trace that a row comes from. The other two
-    have `part` and `wave_index`: `wait_executions` with line and stall of each executed wait in order of execution,
-    `wait_dependencies` with wait, line and dependency_line (null when it waited for nothing known) as the decoder
-    lists them. The charge is null for rows without hits, and in traces that do not list what their waits waited for.
-    Charges never exceed the waits' own `stall_cycles`: when the executions of a line stalled longer than the listing
-    says, nothing is charged for that line.
+    `instructions` are rows of `att_instructions` with the column `part`, the trace to which a row belongs. The other
+    two have `part` and `wave_index`: `wait_executions` has line and stall of each executed wait in execution order;
+    `wait_dependencies` has wait, line and dependency_line (null if it waited for nothing known) as listed by the
+    decoder. The charge is null for rows without hits, and in traces that do not list awaited operations. Charges never
+    exceed the waits' own `stall_cycles`: if the executions of a line stalled longer than its listed total, nothing is
+    charged for that line.
     """
     by_line = charges(instructions, wait_executions, wait_dependencies)
     sums = by_line.group_by("part", line="producer_line").agg(charge=pl.col("stall_cycles").sum())
     known = pl.col("part").is_in(wait_dependencies.drop_nulls("dependency_line").get_column("part").unique().implode())
     waits = (is_counter_wait() & (pl.col("hits") > 0)).any().over("part")
-    first = pl.struct("part", "line").is_first_distinct()  # a damaged listing may have a line twice
+    first = pl.struct("part", "line").is_first_distinct()  # a damaged listing may repeat a line
     return (
         instructions.drop("charged_stall_cycles", strict=False)
         .join(sums, on=["part", "line"], how="left", maintain_order="left")
@@ -94,10 +94,10 @@ def charged(instructions: pl.DataFrame, wait_executions: pl.DataFrame, wait_depe
 
 
 def charges(instructions: pl.DataFrame, wait_executions: pl.DataFrame, wait_dependencies: pl.DataFrame) -> pl.DataFrame:
-    """The charges for each wait: part, line (of the wait), producer_line, stall_cycles. Arguments as in `charged`.
+    """Return each wait's charges: part, line (of the wait), producer_line, stall_cycles. Arguments as in `charged`.
 
-    A wait that a wavefront executes several times is listed once for each time that something was outstanding. When it
-    is listed as often as it was executed, each listing gets the stall of its own execution. Otherwise the two cannot be
+    A wait that a wavefront executes several times is listed once per execution with something outstanding. If it is
+    listed as often as it was executed, each listing gets the stall of its own execution. Otherwise the two cannot be
     matched, and the wavefront's stalls at that line are divided equally among its listings.
     """
     lines = instructions.filter(pl.col("line").is_not_null()).unique(["part", "line"], keep="first")
@@ -129,7 +129,7 @@ def charges(instructions: pl.DataFrame, wait_executions: pl.DataFrame, wait_depe
 
 
 def _entry_stalls(lines: pl.DataFrame, executions: pl.DataFrame, dependencies: pl.DataFrame) -> pl.DataFrame:
-    """The stall of each listed wait: part, wave_index, wait, stall. Lines that contradict the listing are omitted."""
+    """Stall of each listed wait: part, wave_index, wait, stall. Lines that contradict the listing are omitted."""
     at = ("part", "wave_index", "line")
     occurrence = pl.int_range(pl.len(), dtype=pl.Int64).over(at)
     waits = lines.filter(is_counter_wait()).select("part", "line", stated="stall_cycles")
@@ -156,11 +156,11 @@ def _entry_stalls(lines: pl.DataFrame, executions: pl.DataFrame, dependencies: p
 
 
 def breakdown(instructions: pl.DataFrame) -> pl.DataFrame:
-    """Stalled cycles by reason and by the instruction that caused them, the largest first within a dispatch.
+    """Stalled cycles by reason and by the instruction that caused them, largest first within a dispatch.
 
-    Columns: kernel_id, dispatch_id, capture, reason, mnemonic (null when unattributed), stall_cycles. `instructions`
-    are rows of `att_instructions` with `charged_stall_cycles`; traces are never added together. The cycles of a trace
-    add up to its instructions' `stall_cycles`; rows that were sampled and not traced are ignored.
+    Columns: kernel_id, dispatch_id, capture, reason, mnemonic (null if unattributed), stall_cycles. `instructions` are
+    rows of `att_instructions` with `charged_stall_cycles`; traces are never added together. The cycles of a trace add
+    up to its instructions' `stall_cycles`; rows that were only sampled are ignored.
     """
     traced = instructions.filter(pl.col("stall_cycles").is_not_null()).with_columns(
         mnemonic=mnemonic(), kind=_kind(), waits=is_counter_wait(), charge=pl.col("charged_stall_cycles").fill_null(0)
@@ -194,12 +194,12 @@ def stalls(instructions: pl.DataFrame) -> pl.DataFrame:
 
 
 def traced_share(waves: pl.DataFrame, wave_starts: pl.DataFrame) -> pl.DataFrame:
-    """The traced share of each shader engine: one row for each trace and engine with traced wavefronts.
+    """Traced fraction of each shader engine: one row per trace and engine with traced wavefronts.
 
     `waves` has part, shader_engine and cu of each traced wavefront; `wave_starts` has part, shader_engine, cu and
-    waves, the number that started on each compute unit of the engine during the trace. Columns: part, shader_engine,
+    waves: the number that started on each compute unit of the engine during the trace. Columns: part, shader_engine,
     compute_units (their numbers), traced_waves, seen_waves, seen_compute_units, traced_ratio; the last three are null
-    when the capture has no record of the other compute units. Other engines have no rows.
+    if the capture has no record of the other compute units. Other engines have no rows.
     """
     seen = wave_starts.group_by("part", "shader_engine").agg(
         seen_waves=pl.col("waves").sum(), seen_compute_units=pl.col("cu").n_unique().cast(pl.Int64)
@@ -218,7 +218,7 @@ def traced_share(waves: pl.DataFrame, wave_starts: pl.DataFrame) -> pl.DataFrame
 
 
 def _kind() -> pl.Expr:
-    """The number in `_KINDS` of a row's instruction."""
+    """Return the index in `_KINDS` of a row's instruction."""
     name = mnemonic().fill_null("")
     tests = [
         pl.when(
@@ -238,12 +238,12 @@ def _reason(column: int) -> pl.Expr:
 
 
 def _share(amount: pl.Expr, among: pl.Expr, place: pl.Expr) -> pl.Expr:
-    """The whole-number share of `amount` at `place` (from 0) when it is divided among `among`."""
+    """Return the integer share of `amount` at `place` (from 0) when it is divided among `among`."""
     count = among.cast(pl.Int64)
     return amount // count + (place < amount % count).cast(pl.Int64)
 
 
-#: The hardware's stall reasons by the name that the readers use, in words.
+#: Descriptions of the hardware's stall reasons, by the name that the readers use.
 REASONS: Final[Mapping[str, str]] = {
     "none": "no reason given",
     "no_instruction_available": "instruction fetch",
@@ -260,11 +260,11 @@ _PLACE: Final = (*_KEYS, "code_object_id", "address", "instruction", "source")
 
 
 def sampled_instructions(pc_samples: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
-    """The sampled instructions with their number of samples.
+    """Return the sampled instructions with their sample counts.
 
     Columns: kernel_id, dispatch_id, capture (null), code_object_id, address, instruction, source, samples. `dispatches`
-    has dispatch_id and kernel_id. Samples of all dispatches of a kernel are summed; dispatch_id is null unless the
-    kernel was sampled in one dispatch only. Samples of issuing and of stalled wavefronts count.
+    has dispatch_id and kernel_id. Samples of all dispatches of a kernel are summed; dispatch_id is null unless only one
+    dispatch of the kernel was sampled. Samples of both issuing and stalled wavefronts count.
     """
     return (
         _of_kernels(pc_samples, dispatches)
@@ -284,7 +284,7 @@ def sample_reasons(pc_samples: pl.DataFrame, dispatches: pl.DataFrame) -> pl.Dat
 
 
 def listed_reasons(listing: pl.DataFrame) -> pl.DataFrame:
-    """The same as `sample_reasons`, from the decoder's listing.
+    """Return the same as `sample_reasons`, from the decoder's listing.
 
     `listing` has kernel_id, dispatch_id, capture and, for each reason, a column with the number of stalled samples.
     """
@@ -299,12 +299,12 @@ def listed_reasons(listing: pl.DataFrame) -> pl.DataFrame:
 
 
 def sampled_stalls(reasons: pl.DataFrame) -> pl.DataFrame:
-    """`att_stalls` of sampled kernels, from rows of `sample_reasons` and `listed_reasons`; cycles are null."""
+    """Rows of `att_stalls` for sampled kernels, from `sample_reasons` and `listed_reasons`; cycles are null."""
     return _stall_rows(reasons, "samples")
 
 
 def _stall_rows(counts: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Rows of `att_stalls` from counts by reason, which are in `column`; the other kind of count is null."""
+    """Build rows of `att_stalls` from counts by reason in `column`; the other kind of count is null."""
     both = {name: pl.lit(None, pl.Int64) if name != column else pl.col(name) for name in ("stall_cycles", "samples")}
     return (
         counts.group_by(*_KEYS, "reason")
@@ -322,7 +322,7 @@ def _stall_rows(counts: pl.DataFrame, column: str) -> pl.DataFrame:
 
 
 def _of_kernels(pc_samples: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
-    """The samples with their kernel; dispatch_id is kept only when the kernel was sampled in no other dispatch."""
+    """Return the samples with their kernel; dispatch_id is kept only if no other dispatch of the kernel was sampled."""
     one = pl.col("dispatch_id").n_unique().over("kernel_id") == 1
     return pc_samples.join(
         dispatches.select("dispatch_id", "kernel_id"), on="dispatch_id", how="left", maintain_order="left"
@@ -340,7 +340,7 @@ def _counted(reasons: pl.DataFrame) -> pl.DataFrame:
 
 
 _AT: Final[dict[str, Any]] = {"part": pl.String, "wave_index": pl.Int32}
-#: Schemas of the frames of thread traces, for captures without them.
+#: Schemas of the thread-trace frames, for captures without them.
 _EMPTY: Final[Mapping[str, Mapping[str, Any]]] = {
     "wait_executions": {**_AT, "line": pl.Int64, "stall": pl.Int64},
     "wait_dependencies": {**_AT, "wait": pl.Int64, "line": pl.Int64, "dependency_line": pl.Int64},
@@ -351,9 +351,9 @@ _EMPTY: Final[Mapping[str, Mapping[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Enrichment:
-    """The lake's `att_instructions` and `att_stalls`.
+    """The lake's tables `att_instructions` and `att_stalls`.
 
-    `traced` has the instructions that thread traces list, and `traced_share` is the result of that function.
+    `traced` contains the instructions listed by thread traces; `traced_share` is the result of that function.
     """
 
     instructions: pl.DataFrame
@@ -365,10 +365,10 @@ class Enrichment:
 def enriched(
     listed: pl.DataFrame, pc_samples: pl.DataFrame, dispatches: pl.DataFrame, details: Mapping[str, pl.DataFrame]
 ) -> Enrichment:
-    """The tables from the instructions that thread traces list, the samples, and the frames of the traces.
+    """Build the tables from thread-trace instructions, samples and the trace frames.
 
-    With a trace, `details` has instruction_parts (the part of each listed instruction), wait_executions,
-    wait_dependencies, waves, wave_starts and sampled_stalls, as the reader of thread traces describes them.
+    If there is a trace, `details` has instruction_parts (the part of each listed instruction), wait_executions,
+    wait_dependencies, waves, wave_starts and sampled_stalls, as described in the thread-trace reader.
     """
     if listed.is_empty() and pc_samples.is_empty():
         nothing = traced_share(*(pl.DataFrame(schema=_EMPTY[name]) for name in ("waves", "wave_starts")))

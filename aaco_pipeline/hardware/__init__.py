@@ -1,1 +1,1 @@
-"""Devices as data: architectures, ceilings, occupancy and counters. Nothing here opens a device."""
+"""Device data: architectures, ceilings, occupancy and counters. Nothing here opens a device."""

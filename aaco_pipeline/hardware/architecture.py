@@ -1,4 +1,4 @@
-"""Types for an instruction-set architecture and its products, in which every figure has its source.
+"""Types for an instruction-set architecture and its products; every figure carries its source.
 
 `architecture_files` reads them.
 """
@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class SourcedValue:
-    """A number of the data: value, source document, the quoted words, and a note.
+    """A sourced number: value, source document, quoted words and a note.
 
-    `address` locates the document; None for a measurement without one.
+    `address` locates the document; it is None for a measurement that has none.
     """
 
     value: float
@@ -23,16 +23,16 @@ class SourcedValue:
 
     @property
     def whole(self) -> int:
-        """The value as an integer; ValueError if it is not one."""
+        """Return the value as an integer; ValueError if it is not one."""
         if self.value != int(self.value):
             raise ValueError(f"{self.value} is not a whole number")
         return int(self.value)
 
 
 class Figure(NamedTuple):
-    """One figure as a row; `name` is its dotted place in the file.
+    """One figure as a row; `name` is its dotted path in the file.
 
-    A figure that nobody can source has the value None and the reason as its note, and no source, address or words.
+    A figure that cannot be sourced has the value None, the reason as its note, and no source, address or words.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True)
 class RegisterFile:
-    """Registers available to a wavefront's lanes on one SIMD, and the allocation step."""
+    """Registers available to the lanes of one wavefront on one SIMD, and the allocation granularity."""
 
     rows: SourcedValue
     granule: SourcedValue
@@ -53,7 +53,7 @@ class RegisterFile:
 
 @dataclass(frozen=True)
 class LocalMemory:
-    """LDS or shared memory of units sharing wavefronts: bytes, allocation step, and bytes reserved by the system."""
+    """LDS or shared memory of units that share wavefronts: bytes, allocation granularity and system-reserved bytes."""
 
     bytes: SourcedValue
     granule: SourcedValue
@@ -62,11 +62,11 @@ class LocalMemory:
 
 @dataclass(frozen=True)
 class OccupancyLimits:
-    """Limits of the resident wavefronts on units that share a work-group.
+    """Limits on the resident wavefronts of units that share a work-group.
 
-    These are one compute unit, or on RDNA the two of a work-group processor. `accumulation_registers` is `none`,
-    `separate` (a file of the same size beside the vector registers) or `unified` (both out of one file).
-    `scalar_registers` is None where they never limit.
+    The unit is one compute unit, or on RDNA the two compute units of a work-group processor. `accumulation_registers`
+    is `none`, `separate` (their own file, as large as the vector register file) or `unified` (allocated from the vector
+    register file). `scalar_registers` is None if they never limit occupancy.
     """
 
     shared_by_cus: SourcedValue
@@ -83,7 +83,7 @@ class OccupancyLimits:
 
 @dataclass(frozen=True)
 class MemoryLevel:
-    """One cache or local memory: `bytes_per_clock` of each `compute_unit` or each `channel`, sizes in bytes."""
+    """One cache or local memory: `bytes_per_clock` per `compute_unit` or per `channel`, sizes in bytes."""
 
     per: str
     bytes_per_clock: SourcedValue | None
@@ -94,12 +94,12 @@ class MemoryLevel:
 
 @dataclass(frozen=True)
 class Product:
-    """One product, unpartitioned (one die, if a driver shows dies as devices).
+    """One unpartitioned product, or one die if the driver exposes dies as devices.
 
-    Clocks in MHz, sizes in bytes, bandwidths in byte/s. `recognized_by` are parts of its names in tools. `l2_bandwidth`
-    is measured if the width of the cache is unknown. `peer_links` counts links to other devices of its kind,
-    `peer_link_bandwidth` is that of one in one direction. `achieved_…` are sustained in benchmarks, in byte/s and
-    flop/s, and lower than published.
+    Clocks are in MHz, sizes in bytes, bandwidths in byte/s. `recognized_by` lists substrings of its names in tools.
+    `l2_bandwidth` is measured if the cache width is unknown. `peer_links` counts links to other devices of the same
+    kind, and `peer_link_bandwidth` is the bandwidth of one link in one direction. `achieved_…` are sustained benchmark
+    rates in byte/s and flop/s, below the published peaks.
     """
 
     name: str
@@ -125,7 +125,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Extension:
-    """The rates that an extension of a CPU's instruction set gives one core."""
+    """Per-core rates added by a CPU instruction-set extension."""
 
     operations: Mapping[str, Mapping[str, SourcedValue]]
     memory_levels: Mapping[str, MemoryLevel]
@@ -133,13 +133,13 @@ class Extension:
 
 @dataclass(frozen=True)
 class Architecture:
-    """The abilities common to all devices of an architecture; fields that do not apply are None or empty.
+    """Properties shared by all devices of an architecture; fields that do not apply are None or empty.
 
-    `operations` are per clock and compute unit (streaming multiprocessor, CPU core), by unit and number format, a
-    fused multiply-add counted 2 and an integer operation 1. `instructions_per_clock_per_simd` is by wavefront size, of
-    instructions that take one slot; `issue_slots` is how many an instruction of a class takes.
-    `occupancy` is None, too, where one of its limits is not known. `figures` are all numbers of the file, in its order,
-    with those that nobody can source.
+    `operations` are per clock and compute unit (streaming multiprocessor, CPU core), by unit and number format; a fused
+    multiply-add counts as 2, an integer operation as 1. `instructions_per_clock_per_simd` is keyed by wavefront size
+    and counts instructions that take one slot; `issue_slots` is the number of slots per instruction class. `occupancy`
+    is also None if any of its limits is unknown. `figures` lists all numbers of the file in order, including those
+    without a source.
     """
 
     name: str
@@ -161,6 +161,6 @@ class Architecture:
     figures: tuple[Figure, ...]
 
     def why_null(self, name: str) -> str | None:
-        """The reason why the figure `name`, or the first null in a block of that name, is null; else None."""
+        """Return why the figure `name`, or the first null in a block of that name, is null; None if it is not null."""
         hits = (one for one in self.figures if one.name == name or one.name.startswith(f"{name}."))
         return next((one.note for one in hits if one.value is None), None)

@@ -1,7 +1,7 @@
-"""Read architectures from the data files beside this module, and find them by the names that tools use.
+"""Read architectures from this folder's data files, and find them by the names that tools use.
 
-Every number is a `SourcedValue` with its document or measurement and the words it rests on; a file with a number
-without them does not load. A number that nobody can source is null with the reason, and is left out of computations.
+Every number is a `SourcedValue` with its document or measurement and the quoted words; a file with an unsourced number
+does not load. A number that cannot be sourced is null with a reason, and no computation uses it.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,18 +41,18 @@ def architecture(name: str | None) -> Architecture | None:
     plain = (name or "").strip().partition(":")[0].lower()
     if not plain or plain in _files():
         return _loaded(plain) if plain else None
-    # Only a name without a file of its own can be an alias.
+    # Only a name without its own file can be an alias.
     return next((one for one in architectures() if plain in one.aliases), None)
 
 
 @cache
 def architectures() -> tuple[Architecture, ...]:
-    """All known architectures, by name."""
+    """Return all known architectures by name."""
     return tuple(_loaded(name) for name in sorted(_files()))
 
 
 def why_unknown(name: str | None) -> str:
-    """Explain why there is no data for `name`; ValueError if there is."""
+    """Explain why `name` has no data; ValueError if it has some."""
     if name is None or not name.strip():
         return "the capture does not name the device's architecture"
     if architecture(name) is not None:
@@ -63,7 +63,7 @@ def why_unknown(name: str | None) -> str:
 
 @cache
 def _files() -> Mapping[str, Traversable]:
-    """The data files by the architecture that each describes."""
+    """Return the data files by the architecture that each one describes."""
     folder = resources.files(__package__).joinpath(_FOLDER)
     return {file.name.removesuffix(".yaml"): file for file in folder.iterdir() if file.name.endswith(".yaml")}
 
@@ -74,7 +74,7 @@ def _loaded(name: str) -> Architecture:
 
 
 def _content(name: str) -> dict[str, Any]:
-    """Read a file, merged over the file it names as its base, without the aliases of that."""
+    """Read a file and merge it over its base file; the base's aliases are not inherited."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     data = yaml.load(_files()[name].read_text(encoding="utf-8"), Loader=loader)
     base = _content(data.pop("base")) if "base" in data else {}
@@ -90,17 +90,17 @@ def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, 
 
 
 def _is_complete(value: Mapping[str, Any]) -> bool:
-    """True for one figure or one source, which replaces the value of the base and is not merged with it."""
+    """Return whether this is a single figure or source, which replaces the base's value instead of being merged."""
     return "value" in value or "document" in value
 
 
 def _without_words(below: Mapping[str, Any], above: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Drop the words and note of the base if `above` has another source."""
+    """Drop the base's words and note if `above` has a different source."""
     return {key: value for key, value in below.items() if key not in ("words", "note")} if "source" in above else below
 
 
 def parsed(data: Mapping[str, Any]) -> Architecture:
-    """Parse the architecture described by a file's content.
+    """Parse the architecture that a file's content describes.
 
     Raises:
         ValueError: a number has no words or no source that the file names, a source names no document or no address,
@@ -131,9 +131,9 @@ def parsed(data: Mapping[str, Any]) -> Architecture:
 
 
 class _Reader:
-    """Takes a file's content apart; anything left at the end was not understood.
+    """Consume a file's content field by field; anything left at the end was not recognized.
 
-    `read` are the figures met so far, each named by its `place` in the file.
+    `read` collects the figures parsed so far, each named by its `place` in the file.
     """
 
     def __init__(self, data: Mapping[str, Any]) -> None:
@@ -156,7 +156,7 @@ class _Reader:
         return value
 
     def source(self, value: Any) -> tuple[str, str | None]:
-        """Parse a source's document and address, which only a measurement may lack."""
+        """Parse a source's document and address; only a measurement may omit them."""
         said = value if isinstance(value, dict) and not set(value) - _OF_A_SOURCE else {}
         document, address, kind = _text(said.get("document")), _text(said.get("address")), said.get("kind")
         if document is None or kind not in (None, _MEASUREMENT):
@@ -168,9 +168,9 @@ class _Reader:
         return document, address
 
     def figure(self, place: str, value: Any, block: Mapping[str, Any]) -> SourcedValue | None:
-        """Parse a number, or a mapping with `value`; source, words and note default to those of its block.
+        """Parse a number, or a mapping with `value`; source, words and note default to the enclosing block's.
 
-        The words of the block belong to the block's source, so a figure with its own source needs its own words.
+        The block's words belong to the block's source, so a figure with its own source needs its own words.
         """
         own = value if isinstance(value, dict) else {"value": value}
         number = own.get("value")
@@ -196,7 +196,7 @@ class _Reader:
         self.read.append(Figure(place, None, None, None, None, own["reason"]))
 
     def figures(self, place: str, block: Mapping[str, Any]) -> dict[str, SourcedValue]:
-        """The known numbers of a block by key."""
+        """Return the known numbers of a block by key."""
         entries = {key: value for key, value in block.items() if key not in _TEXTS}
         read = {key: self.figure(f"{place}.{key}", value, block) for key, value in entries.items()}
         return {key: value for key, value in read.items() if value is not None}
@@ -236,7 +236,7 @@ class _Reader:
         return RegisterFile(**numbers) if {"rows", "granule"} <= set(numbers) else None
 
     def occupancy(self, place: str) -> OccupancyLimits | None:
-        """The limits of occupancy; None without any, or if one that binds all wavefronts is unknown."""
+        """Parse the occupancy limits; None if there are none, or if a limit that binds all wavefronts is unknown."""
         block = self.taken("occupancy", None)
         if block is None:
             return None
@@ -290,7 +290,7 @@ class _Reader:
         return self.blocks(place, self.taken(place, {}), read)
 
     def _has(self, place: str, block: Mapping[str, Any], *needed: str) -> None:
-        """Require figures that others are computed from, be they null with a reason."""
+        """Require the figures that others are computed from; null with a reason is accepted."""
         lacking = [key for key in needed if key not in block]
         if lacking:
             raise ValueError(f"{self._name}: {place} has no {', '.join(lacking)}")

@@ -1,7 +1,6 @@
-"""Ceilings of a device: peak rates from its architecture, product or capture, and those a profiler reports.
+"""Device ceilings: peak rates from the architecture, the product or the capture, and rates reported by profilers.
 
-Each row states what it rests on. The figures themselves are data files read by
-`aaco_pipeline.hardware.architecture_files`.
+Each row names its source. The data files are read by `aaco_pipeline.hardware.architecture_files`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,9 +27,9 @@ SCHEMA: Final = pl.Schema(
 _MEGA: Final = 1e6
 _GIGA: Final = 1e9
 _WHOLE_NUMBERS: Final = "int"
-#: Formats whose matrix instructions run at the product's matrix clock where it has one.
+#: Formats whose matrix instructions run at the product's matrix clock, if it has one.
 _AT_ENGINE_CLOCK: Final = ("fp64",)
-#: Columns of rocprof-compute's `roofline.csv`, in lower case, in giga-operations or gigabytes a second.
+#: Columns of rocprof-compute's `roofline.csv` in lower case, in giga-operations or gigabytes per second.
 _MEASURED: Final[Mapping[str, tuple[str, str | None]]] = {
     "hbmbw": ("dram", None),
     "l2bw": ("l2", None),
@@ -83,7 +82,7 @@ def spec_ceilings(devices: pl.DataFrame, extensions: Mapping[int, frozenset[str]
 def missing_ceilings(
     devices: pl.DataFrame, extensions: Mapping[int, frozenset[str]] | None = None
 ) -> dict[int, tuple[str, ...]]:
-    """The reasons, by device_id, why `spec_ceilings` lacks rows of a device; complete devices are left out."""
+    """Return, by device_id, why `spec_ceilings` lacks rows for a device; devices with all rows are omitted."""
     named = devices.select("device_id", "arch").iter_rows()
     reasons: dict[int, tuple[str, ...]]
     reasons = {device: (why_unknown(arch),) if architecture(arch) is None else () for device, arch in named}
@@ -95,7 +94,7 @@ def missing_ceilings(
 def _described(
     devices: pl.DataFrame, extensions: Mapping[int, frozenset[str]] | None
 ) -> Iterator[tuple[int, Architecture, DeviceFacts, frozenset[str]]]:
-    """Yield devices of known architecture with it, their facts, and a CPU's instruction-set flags."""
+    """Yield each device of known architecture with that, its facts and, for a CPU, its instruction-set flags."""
     for row in devices.iter_rows(named=True):
         known = architecture(row["arch"])
         if known is not None:
@@ -129,7 +128,7 @@ def _why_missing(facts: DeviceFacts, known: Architecture, flags: frozenset[str])
 
 
 def _not_of(facts: DeviceFacts, known: Architecture, figure: str) -> str:
-    """Explain why the product lacks a figure: it is not known, or nobody could source the figure."""
+    """Explain why the product lacks a figure: it is unknown or cannot be sourced."""
     if facts.product is None:
         return "the product is not known"
     why = known.why_null(f"products.{facts.product.name}.{figure}")
@@ -137,7 +136,7 @@ def _not_of(facts: DeviceFacts, known: Architecture, figure: str) -> str:
 
 
 def _why_null(facts: DeviceFacts, known: Architecture, flags: frozenset[str]) -> Iterator[str]:
-    """For each reason of a null figure in the data, name the ceilings that the device lacks because of it."""
+    """Map each reason for a null figure in the data to the ceilings that the device lacks because of it."""
     lost: dict[str, str] = {}
     for one in known.figures:
         ceiling = _ceiling_of(one.name, facts, flags) if one.value is None else None
@@ -149,7 +148,7 @@ def _why_null(facts: DeviceFacts, known: Architecture, flags: frozenset[str]) ->
 
 
 def _ceiling_of(figure: str, facts: DeviceFacts, flags: frozenset[str]) -> str | None:
-    """The ceiling that is computed from a figure of the architecture, given by its place in the file."""
+    """Name the ceiling that is computed from an architecture figure, given the figure's path in the file."""
     path = figure.split(".")
     if path[0] == "extensions":
         if path[1] not in flags:
@@ -165,13 +164,13 @@ def _ceiling_of(figure: str, facts: DeviceFacts, flags: frozenset[str]) -> str |
 
 
 def measured_ceilings(roofline: pl.DataFrame, device_ids: Mapping[int, int]) -> pl.DataFrame:
-    """Convert ceilings measured by rocprof-compute's benchmark to rows of the table `ceilings`.
+    """Convert the ceilings measured by rocprof-compute's benchmark to rows of the table `ceilings`.
 
     Args:
-        roofline: `roofline.csv` as it is written: `device` and, per resource, the mean and its bounds (`HBMBw`,
-            `HBMBwLow`, `HBMBwHigh`) in GB/s or Gop/s. Column names are taken in any case, because one is written
-            `hbmBwHigh`; only means are taken, so that the slip `MFMAFI8OpsLow` does no harm.
-        device_ids: device_id by number in `device`; other rows are left out.
+        roofline: The unmodified `roofline.csv`: `device` and, per resource, the mean and its bounds (`HBMBw`,
+            `HBMBwLow`, `HBMBwHigh`) in GB/s or Gop/s. Column names are case-insensitive, because one is written
+            `hbmBwHigh`; only means are used, so the typo `MFMAFI8OpsLow` is harmless.
+        device_ids: device_id by number in `device`; other rows are omitted.
 
     Returns:
         `SCHEMA`, source `measured`. Values of 0 and below mean not measured and have no row.
@@ -222,7 +221,7 @@ def _of_gpu(facts: DeviceFacts, known: Architecture) -> Iterator[_Ceiling]:
 
 
 def _of_cpu(facts: DeviceFacts, known: Architecture, flags: frozenset[str]) -> Iterator[_Ceiling]:
-    """Yield, for each resource and format, the highest rate of any extension the CPU has."""
+    """Yield, for each resource and format, the highest rate of any extension that the CPU supports."""
     if facts.compute_units is None or facts.clock_mhz is None:
         return
     most: dict[tuple[str, str | None], _Ceiling] = {}
@@ -273,7 +272,7 @@ def _levels(facts: DeviceFacts, levels: Mapping[str, MemoryLevel]) -> Iterator[_
 
 
 def _is_without_infinity_cache(known: Architecture) -> bool:
-    """True if its products are known to have none; False if the architecture has no products."""
+    """Return whether its products are known to have none; False if the architecture has no products."""
     sizes = [f"products.{product.name}.infinity_cache_bytes" for product in known.products]
     stated = {one.name for one in known.figures}
     return bool(sizes) and stated.isdisjoint(sizes)
@@ -290,11 +289,11 @@ _Share = tuple[float, str]
 
 
 def reported_ceilings(devices: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
-    """Compute ceilings that benchmarks sustain: the rows of the table `ceilings` with the source `reported`.
+    """Compute sustained benchmark ceilings: rows of the table `ceilings` with the source `reported`.
 
-    A benchmark's figure is a share of the product's published ceiling, and a device, whole or partitioned, gets that
-    share of its own. A device of no recognized product gets the largest share of any product of its architecture, so
-    that it is never compared with less than it may reach.
+    A benchmark figure is stored as a fraction of the product's published ceiling; a device, partitioned or not, gets
+    that fraction of its own ceiling. A device of an unrecognized product gets the largest fraction of any product of
+    its architecture, so that its ceiling is never too low.
 
     Args:
         devices: rows of the table `devices`.
@@ -318,7 +317,7 @@ def reported_ceilings(devices: pl.DataFrame, published: pl.DataFrame) -> pl.Data
 
 
 def _shares(product: Product | None, known: Architecture) -> Mapping[tuple[str, str | None], _Share]:
-    """Shares of the published ceiling by resource and number format, each with its source."""
+    """Fractions of the published ceiling by resource and number format, each with its source."""
     if product is not None:
         return dict(_of_product(product, known))
     largest: dict[tuple[str, str | None], _Share] = {}

@@ -1,4 +1,4 @@
-"""Identify a device and collect its facts: clocks, sizes and counts, from the capture or from product data.
+"""Identify a device and collect its facts (clocks, sizes, counts) from the capture or from product data.
 
 Architectures and products are data files read by `aaco_pipeline.hardware.architecture_files`.
 """
@@ -16,12 +16,12 @@ from aaco_pipeline.hardware.architecture_files import architecture, architecture
 from aaco_pipeline.lake.evidence import Evidence, Status
 
 _STATED: Final = "stated by the capture"
-#: Parts a package is split into by compute partition mode; CPX splits it into its dies.
+#: Number of partitions in each compute partition mode; CPX has one per die.
 _PARTS: Final = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}
 _BY_DIE: Final = "CPX"
-#: Some compute units may be withheld from a virtual machine, but not half of them.
+#: A virtual machine may see fewer compute units, but never fewer than half of them.
 _FEWEST_UNITS: Final = 0.75
-#: A clock may be capped, a board may be overclocked; a bandwidth may be that of slower memory.
+#: A clock may be capped or a board overclocked, and a variant may have slower memory.
 _CLOCK_RATIOS: Final = (0.3, 1.3)
 _BANDWIDTH_RATIOS: Final = (0.5, 1.15)
 _MEMORY_RATIOS: Final = (0.9, 1.1)
@@ -33,7 +33,7 @@ _GIGA: Final = 1e9
 
 @dataclass(frozen=True)
 class Fact:
-    """One fact of a device, with its unit and where it comes from."""
+    """One fact about a device, with its unit and source."""
 
     value: float
     unit: str
@@ -45,9 +45,9 @@ class Fact:
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """The facts of one device as partitioned; None if neither the capture nor a product states them.
+    """Facts about one device as partitioned; a fact is None if neither the capture nor a product states it.
 
-    Clocks in MHz, bandwidths in byte/s.
+    Clocks are in MHz, bandwidths in byte/s.
     """
 
     product: Product | None
@@ -65,7 +65,7 @@ class DeviceFacts:
 
 
 def device_facts(row: Mapping[str, Any], known: Architecture) -> DeviceFacts:
-    """Collect the facts of one row of the table `devices`, whose architecture is `known`."""
+    """Collect the facts for one row of the table `devices`, whose architecture is `known`."""
     product = recognized(row, known)
     share = _share(row, product)
     clock = _clock(row, product)
@@ -87,9 +87,9 @@ def device_facts(row: Mapping[str, Any], known: Architecture) -> DeviceFacts:
 
 
 def recognized(row: Mapping[str, Any], known: Architecture) -> Product | None:
-    """Recognize the product of a row of `devices` by name, else by compute units and memory; None if not certain.
+    """Identify the product for a row of `devices` by name, else by compute units and memory; None if ambiguous.
 
-    Products that do not differ in relevant figures count as one.
+    Products with identical relevant figures count as one.
     """
     hits = [(named_length(row.get("product"), one), one) for one in known.products]
     longest = max((length for length, _ in hits), default=0)
@@ -97,13 +97,13 @@ def recognized(row: Mapping[str, Any], known: Architecture) -> Product | None:
     candidates = [one for one in candidates or known.products if _has_units(row, one)] or candidates
     candidates = [one for one in candidates if _has_memory(row, one)] or candidates
     alike = {(_value(one.compute_units), _value(one.max_clock_mhz), _value(one.memory_bandwidth)) for one in candidates}
-    # Unknown figures of two products may differ.
+    # Figures that are unknown for both products may still differ.
     certain = len({one.name for one in candidates}) == 1 or all(None not in figures for figures in alike)
     return candidates[0] if len(alike) == 1 and certain else None
 
 
 def named_length(name: str | None, product: Product) -> int:
-    """The number of words of a device's name that match a name of the product; 0 if none does."""
+    """Count the words of a device's name that match one of the product's names; 0 if no name matches."""
     words = _words(name)
     return max((len(_words(part)) for part in product.recognized_by if _within(part, words)), default=0)
 
@@ -134,7 +134,7 @@ def _has_memory(row: Mapping[str, Any], product: Product) -> bool:
 
 
 def _share(row: Mapping[str, Any], product: Product | None) -> float:
-    """The fraction of the product that the device is; the partition mode overrides the stated number of dies."""
+    """Return the device's fraction of the product; the partition mode takes precedence over the stated die count."""
     if product is None:
         return 1.0
     dies = product.xcds.whole if product.xcds is not None else 1
@@ -234,7 +234,7 @@ def _memory_bandwidth(
 def _stated_bandwidth(
     row: Mapping[str, Any], known: Architecture, product: Product | None, share: float
 ) -> Fact | None:
-    """Compute the bandwidth from the memory's clock and width; the width may be the product's."""
+    """Compute the bandwidth from memory clock and bus width; the width may come from the product."""
     clock, bits = _positive(row, "memory_clock_mhz"), _positive(row, "memory_bus_bits")
     transfers = known.memory_transfers_per_clock
     width = f"{bits:g} bit" if bits is not None else ""
@@ -279,7 +279,7 @@ def _part(share: float) -> str:
 
 
 def cache_bytes(devices: pl.DataFrame) -> pl.DataFrame:
-    """device_id and combined bytes of L2 and Infinity Cache, for devices whose product or architecture states them."""
+    """device_id and total bytes of L2 and Infinity Cache, for devices whose product or architecture states them."""
     rows = []
     for row in devices.iter_rows(named=True):
         known = architecture(row["arch"])
@@ -298,7 +298,7 @@ def cache_bytes(devices: pl.DataFrame) -> pl.DataFrame:
 
 
 def peer_links(devices: pl.DataFrame) -> pl.DataFrame:
-    """device_id, links to peers and byte/s of one in one direction, for whole devices whose product states both."""
+    """device_id, peer links and byte/s of one link per direction, for unpartitioned devices with known figures."""
     rows = []
     for row in devices.iter_rows(named=True):
         known = architecture(row["arch"])
@@ -311,15 +311,15 @@ def peer_links(devices: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-#: Targets in the names of kernels by Tensile, aiter and others: `_ISA942`, `gfx950`.
+#: Targets in kernel names by Tensile, aiter and others: `_ISA942`, `gfx950`.
 _TARGET: Final = r"(?:ISA|gfx)(9[0-9][0-9a-f]|1[0-2][0-9]{2})(?:[^0-9a-zA-Z]|$)"
 STATED, BY_PRODUCT, BY_USER, BY_KERNELS = "capture", "product", "user", "kernel names"
-#: Facts about devices that the user can state.
+#: Device facts that the user can state.
 ARCH, PRODUCT = "arch", "product"
 
 
 def statement(arch: str | None, product: str | None) -> dict[str, str]:
-    """Check the user's statement about devices. UsageError for unknown or contradictory values."""
+    """Check the device facts stated by the user. UsageError for unknown or contradictory values."""
     known = None if arch is None else architecture(arch)
     if arch is not None and known is None:
         raise UsageError(why_unknown(arch))
@@ -333,7 +333,7 @@ def statement(arch: str | None, product: str | None) -> dict[str, str]:
 
 
 def require_unstated(devices: pl.DataFrame, facts: Mapping[str, str]) -> None:
-    """Raise UsageError if the capture itself identifies all its devices, so that nothing is left to state."""
+    """Raise UsageError if the capture already identifies all its devices, so that there is nothing to state."""
     if not devices.height:
         raise UsageError("the capture holds no device of which anything could be stated")
     said = devices.filter(pl.col("arch_source").is_in([STATED, BY_PRODUCT]))
@@ -347,7 +347,7 @@ def _named(devices: pl.DataFrame) -> list[tuple[str, str | None]]:
 
 
 def how_identified(devices: pl.DataFrame) -> tuple[Evidence, ...]:
-    """State the source of architectures that the capture does not name itself."""
+    """Return the source of each architecture that the capture does not name itself."""
     told: dict[str, tuple[Status, str]] = {
         BY_USER: ("present", "stated by the user; the capture does not name it"),
         BY_KERNELS: ("partial", "a hint: the target in the names of its kernels; `aaco amend` states it for certain"),
@@ -362,10 +362,11 @@ def how_identified(devices: pl.DataFrame) -> tuple[Evidence, ...]:
 def identified(
     devices: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.DataFrame, stated: Mapping[str, str] | None = None
 ) -> pl.DataFrame:
-    """Fill `arch` of `devices` from any source, and name the source in `arch_source`.
+    """Fill `arch` of `devices` from any source, and record the source in `arch_source`.
 
-    In order: the capture itself, the product's name, the user's `stated`, and targets in names of kernels, which are
-    only a hint. Only kernels that ran on a device count, and only if all targets agree.
+    The sources are tried in this order: the capture, the product's name, the user's `stated` values, and targets in
+    kernel names. The last is only a hint: it considers the kernels that ran on the device, and all their targets must
+    agree.
     """
     said = stated or {}
     product = said.get(PRODUCT)
@@ -395,7 +396,7 @@ def identified(
 
 
 def of_product(name: str) -> str | None:
-    """Find the architecture of a product by its name in tools and drivers; None if there is none or several."""
+    """Find the architecture of a product by its name in tools and drivers; None if none or several match."""
     lengths = {
         known.name: max((named_length(name, product) for product in known.products), default=0)
         for known in architectures()
@@ -406,7 +407,7 @@ def of_product(name: str) -> str | None:
 
 
 def _targets(dispatches: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
-    """device_id and target, for devices whose kernels' names agree on one target."""
+    """device_id and target, for devices whose kernel names agree on one target."""
     ran = dispatches.select("device_id", "kernel_id").drop_nulls().unique()
     told = kernels.select("kernel_id", target=pl.col("name").str.extract(_TARGET)).drop_nulls()
     of_device = ran.join(told, on="kernel_id").group_by("device_id").agg(pl.col("target").unique())

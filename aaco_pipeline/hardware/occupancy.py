@@ -1,4 +1,4 @@
-"""Occupancy: how many wavefronts of a kernel fit on a compute unit, what limits them, and the table of all kernels.
+"""Occupancy: how many wavefronts of a kernel fit on a compute unit, what limits them, and the `occupancy` table.
 
 The limits of each architecture are data files read by `aaco_pipeline.hardware.architecture_files`.
 """
@@ -32,14 +32,14 @@ OUTPUTS: Final = pl.Schema(
         "tail_ratio": pl.Float64,
     }
 )
-#: Resources by their row in `_limits`; of those that admit equally few the first is the limiter.
+#: Resources by their row in `_limits`; if several admit equally few, the first one is the limiter.
 _SLOTS, _GROUPS, _VECTOR, _LDS, _SCALAR = range(5)
 _SIZE: Final = 5
 _NAMES: Final = (
     *("wavefront slots", "workgroup slots", "vector registers", "LDS", "scalar registers"),
     "workgroup size",
 )
-#: The field of `_Demand` that changes with a resource.
+#: The `_Demand` field that corresponds to each resource.
 _FIELDS: Final = {_VECTOR: "vector_registers", _LDS: "lds_bytes", _SCALAR: "scalar_registers", _SIZE: "work_items"}
 _ARCH_REGISTERS_ALIGNED_TO: Final = 4
 _NO_LIMIT: Final = np.int64(1 << 40)
@@ -47,7 +47,7 @@ _NO_LIMIT: Final = np.int64(1 << 40)
 
 @dataclass(frozen=True)
 class _Demand:
-    """The demands of each row's wavefronts and work-groups, as arrays of equal length."""
+    """Resource demands of each row's wavefronts and work-groups, as arrays of equal length."""
 
     vector_registers: _Whole
     scalar_registers: _Whole
@@ -64,14 +64,14 @@ class _Demand:
 
 
 def occupancy(frame: pl.DataFrame, architecture: Architecture) -> pl.DataFrame:
-    """Compute the columns of the table `occupancy` that follow from resources, one row per row of `frame`.
+    """Compute the resource-based columns of the table `occupancy`, one row per row of `frame`.
 
     Args:
-        frame: the columns `INPUTS`, integers: registers per wavefront's lane as allocated or used,
-            `lds_bytes` static and dynamic together, work-items of one work-group and of the grid, and the compute
-            units of the device. A wavefront size may be null where the architecture has but one, accumulation
-            registers where it has none, scalar registers where they never limit.
-        architecture: the device's; without data on occupancy all columns are null.
+        frame: the integer columns `INPUTS`: registers per lane as allocated or used, `lds_bytes` (static plus dynamic),
+            work-items of a work-group and of the grid, and the device's compute units. Null is allowed for a wavefront
+            size if the architecture has only one, for accumulation registers if it has none, and for scalar registers
+            if they never limit.
+        architecture: the device's architecture; without occupancy data all columns are null.
 
     Returns:
         `OUTPUTS`. A row is null where an input is missing, and where no work-group could run with what it states,
@@ -91,7 +91,7 @@ def occupancy(frame: pl.DataFrame, architecture: Architecture) -> pl.DataFrame:
 
 
 def _supplied(architecture: Architecture, limits: OccupancyLimits) -> list[pl.Expr]:
-    """Fill inputs that a capture need not state, because the architecture leaves no choice."""
+    """Fill inputs that a capture may omit because the architecture allows only one value."""
     given = []
     if limits.accumulation_registers == "none":
         given.append(pl.lit(0, pl.Int64).alias("accum_vgprs"))
@@ -103,7 +103,7 @@ def _supplied(architecture: Architecture, limits: OccupancyLimits) -> list[pl.Ex
 
 
 def _by_kind(kinds: pl.DataFrame, limits: OccupancyLimits) -> pl.DataFrame:
-    """The columns that depend only on a work-group's resources, one row per row of `kinds`, which has no nulls."""
+    """Compute the columns that depend only on a work-group's resources, one row per row of `kinds`; no nulls."""
     size = kinds.get_column("wavefront_size")
     items = kinds.get_column("workgroup_work_items")
     possible = (items > 0) & (items <= limits.max_work_items.whole) & size.is_in(list(limits.vector_registers))
@@ -139,7 +139,7 @@ def _demand(kinds: pl.DataFrame, limits: OccupancyLimits) -> _Demand:
     column = {name: kinds.get_column(name).to_numpy() for name in _RESOURCES}
     arch, accumulation = column["arch_vgprs"], column["accum_vgprs"]
     if limits.accumulation_registers == "unified":
-        # Accumulation registers, if any, begin at the next multiple of four.
+        # Accumulation registers, if any, start at the next multiple of four.
         start = np.where(accumulation > 0, _up(arch, np.int64(_ARCH_REGISTERS_ALIGNED_TO)), arch)
         vector = start + accumulation
     else:
@@ -150,7 +150,7 @@ def _demand(kinds: pl.DataFrame, limits: OccupancyLimits) -> _Demand:
 
 
 def _limits(demand: _Demand, limits: OccupancyLimits) -> _Whole:
-    """Work-groups that each resource admits on the units sharing one; shape (resources, rows)."""
+    """Work-groups that each resource admits on the units that share one; shape (resources, rows)."""
     waves = demand.waves
     rows, granule = _file(demand, limits)
     admitted = np.empty((5, len(waves)), np.int64)
@@ -178,7 +178,7 @@ def _by_registers(
 
 
 def _file(demand: _Demand, limits: OccupancyLimits) -> tuple[_Whole, _Whole]:
-    """Rows and granule of each row's vector register file, which depend on the wavefront size."""
+    """Size and granularity of each row's vector register file; both depend on the wavefront size."""
     rows, granule = np.zeros_like(demand.wave_size), np.ones_like(demand.wave_size)
     for size, file in limits.vector_registers.items():
         fits = demand.wave_size == size
@@ -193,7 +193,7 @@ def _sizes(file: RegisterFile) -> tuple[np.int64, np.int64]:
 def _next_steps(
     demand: _Demand, limiter: npt.NDArray[np.intp], groups: _Whole, limits: OccupancyLimits
 ) -> tuple[_Whole, _Whole, npt.NDArray[np.float64]]:
-    """For the limiting resource: current use, the largest use that admits more, and the ratio then; NaN for none."""
+    """Return the limiter's current use, the largest use that admits more, and the resulting ratio; NaN for none."""
     slots = limits.max_waves_per_simd.whole * limits.shared_by_simds.whole
     target, ratio = _resized(demand, limiter, groups, limits)
     used = demand.work_items.copy()
@@ -208,7 +208,7 @@ def _next_steps(
 
 
 def _goals(demand: _Demand, groups: _Whole, limits: OccupancyLimits) -> dict[int, tuple[_Whole, _Whole]]:
-    """By resource: each row's use, and the largest use with which `groups` work-groups fit."""
+    """Return each row's use, and the largest use with which `groups` work-groups fit, per resource."""
     per_simd = -(-groups * demand.waves // limits.shared_by_simds.whole)
     rows, granule = _file(demand, limits)
     lds = _down(limits.lds.bytes.whole // groups, np.int64(limits.lds.granule.whole))
@@ -229,9 +229,9 @@ def _with(demand: _Demand, resource: int, value: _Whole) -> _Demand:
 def _resized(
     demand: _Demand, limiter: npt.NDArray[np.intp], groups: _Whole, limits: OccupancyLimits
 ) -> tuple[_Whole, npt.NDArray[np.float64]]:
-    """Find the nearest work-group size that reaches more with the same registers and LDS, and the ratio; NaN for none.
+    """Find the nearest work-group size that raises occupancy with the same registers and LDS, and its ratio; else NaN.
 
-    A smaller one is tried if the size limits, a larger one if the number of work-groups does.
+    Try a smaller size if the size is the limit, a larger one if the number of work-groups is.
     """
     slots = limits.max_waves_per_simd.whole * limits.shared_by_simds.whole
     target, ratio = np.zeros_like(groups), np.full(len(groups), np.nan)
@@ -258,7 +258,7 @@ def _step_text() -> pl.Expr:
 
 
 def _against_grid(limits: OccupancyLimits) -> list[pl.Expr]:
-    """The grid's work-groups in rounds of what the device holds at once, and the empty part of the last round."""
+    """Rounds that the device needs for the grid's work-groups, and the unused fraction of the last round."""
     units = pl.col("compute_units") / limits.shared_by_cus.whole
     groups = (pl.col("grid_work_items") / pl.col("workgroup_work_items")).ceil()
     known = (pl.col("grid_work_items") > 0) & (pl.col("compute_units") > 0)
@@ -281,11 +281,11 @@ _LAUNCH: Final = (*_STATED[:2], "lds_bytes", *_STATED[2:])
 def kernel_occupancy(
     dispatches: pl.DataFrame, kernels: pl.DataFrame, devices: pl.DataFrame, achieved: pl.DataFrame
 ) -> pl.DataFrame:
-    """Make the rows of the table `occupancy` that state a theoretical or an achieved ratio.
+    """Compute the rows of `occupancy` that have a theoretical or an achieved ratio.
 
-    `achieved`: dispatch_id and achieved_occupancy_ratio of counted dispatches. Each kernel has a row; if its launches
-    differ, it is that of the launches with most time. A dispatch has one if it was counted, or if its kernel's launches
-    differ.
+    `achieved` has dispatch_id and achieved_occupancy_ratio of counted dispatches. Each kernel has a row; if its
+    launches differ, it describes those with the most time. A dispatch has its own row if it was counted or if its
+    kernel's launches differ.
     """
     launched = _launches(dispatches, kernels, devices)
     distinct = launched.select(*_LAUNCH, *(name for name in INPUTS if name not in _LAUNCH)).unique(maintain_order=True)
@@ -294,7 +294,7 @@ def kernel_occupancy(
         known = architecture(row["arch"])
         own = distinct.filter(pl.col("device_id") == row["device_id"])
         if known is not None and own.height:
-            # `device_facts` checks what the capture states about the device against the product.
+            # `device_facts` checks the capture's device facts against the product.
             units = device_facts(row, known).compute_units
             own = own.with_columns(compute_units=pl.lit(None if units is None else units.value, pl.Int64))
             parts.append(pl.concat([own.select(_LAUNCH), occupancy(own, known)], how="horizontal"))
@@ -316,14 +316,14 @@ def kernel_occupancy(
 
 
 def why_no_limits(devices: pl.DataFrame) -> str | None:
-    """The reason why a known architecture among the devices has no limits; None if all have."""
+    """Return why a known architecture among the devices has no limits; None if all have them."""
     known = (architecture(arch) for arch in devices.get_column("arch"))
     reasons = (one.why_null("occupancy") for one in known if one is not None and one.occupancy is None)
     return next((reason for reason in reasons if reason is not None), None)
 
 
 def _launches(dispatches: pl.DataFrame, kernels: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """Every dispatch with the inputs of occupancy."""
+    """Return every dispatch with its occupancy inputs."""
     registers = kernels.select("kernel_id", "arch_vgprs", "accum_vgprs", "sgprs", "static_lds_bytes")
     sizes = devices.select("device_id", "compute_units", "wavefront_size")
     stated = dispatches.select("dispatch_id", "self_ns", "lds_allocated_bytes", *_STATED)
@@ -334,15 +334,15 @@ def _launches(dispatches: pl.DataFrame, kernels: pl.DataFrame, devices: pl.DataF
 
 
 def _differs(name: str) -> pl.Expr:
-    """True if a group has more than one value of a column, counting null as one."""
+    """Return whether a group has several values of a column; null counts as a value."""
     value = pl.col(name)
     return ((value.min() != value.max()) | value.null_count().is_between(1, pl.len() - 1)).fill_null(False).alias(name)
 
 
 def _of_kernels(rows: pl.DataFrame) -> pl.DataFrame:
-    """Choose each kernel's launch with most time; achieved is the mean over counted dispatches weighted by time.
+    """Select each kernel's launch with the most time; achieved is the time-weighted mean over counted dispatches.
 
-    Without times every dispatch has the same weight.
+    Without times, every dispatch has the same weight.
     """
     untimed = pl.col("self_ns").null_count().over("kernel_id") > 0
     weight = pl.when(untimed).then(1).otherwise(pl.col("self_ns"))

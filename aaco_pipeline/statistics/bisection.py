@@ -1,7 +1,7 @@
-"""Bisection over an ordered list of builds: what to measure next, and when to stop.
+"""Bisection over an ordered list of builds: the next measurement, and when to stop.
 
-Every build is measured in blocks beside the first one. This module measures and builds nothing: the caller passes the
-measurements so far and gets the next build with a number of blocks, or the answer.
+Every build is measured in blocks together with the first one. This module neither measures nor builds: the caller
+passes the measurements so far and gets the next build with a number of blocks, or the answer.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,22 +16,22 @@ from aaco_pipeline.errors import UsageError
 Floats = npt.NDArray[np.float64]
 State = Literal["step", "range", "several steps", "no change"]
 
-#: Two-sided probability that identical code is reported as different, over all looks at the last build.
+#: Two-sided probability of reporting identical code as different, over all looks at the last build.
 LEVEL: Final = 0.02
-#: Numbers of blocks at which the last build is compared with the first; the last one is the most for any build.
+#: Block counts at which the last build is compared with the first; the last one is also the maximum for any build.
 LOOKS: Final = (10, 20, 30, 40, 50, 60)
 MOST_BLOCKS: Final = LOOKS[-1]
 #: A build is settled when its probability of being good or bad is below this.
 DOUBT: Final = 0.001
-#: Probability that the step lies in the range of the answer.
+#: Probability that the answer's range contains the step.
 CONFIDENCE: Final = 0.95
-#: Smallest number of blocks of a build: with fewer, one slow session could overturn the result.
+#: Minimum number of blocks of a build: with fewer, one slow session could change the result.
 LEAST_BLOCKS: Final = 5
 #: The search ends when the blocks rule out a difference above this.
 POLICY_RATIO: Final = 0.01
-#: Several steps are reported when builds after one step would fit this badly with a lower probability.
+#: Several steps are reported if a single step would fit the builds this badly with a lower probability.
 _MISFIT: Final = 0.001
-#: Share of the blocks that is trimmed at both ends.
+#: Fraction of the blocks that is trimmed at both ends.
 _TRIMMED: Final = 0.1
 #: Smallest standard deviation of log ratios: clocks count whole nanoseconds.
 _RESOLUTION: Final = 1e-9
@@ -41,7 +41,7 @@ _SIMULATED_SEARCHES: Final = 101
 
 @dataclass(frozen=True)
 class Measure:
-    """Measure `build` beside the first one in this many more blocks."""
+    """Measure `build` together with the first one in this many more blocks."""
 
     build: int
     blocks: int
@@ -49,13 +49,13 @@ class Measure:
 
 @dataclass(frozen=True)
 class Answer:
-    """The builds between which the change came in: after `after`, and with `until` at the latest (probability 95 %).
+    """The builds between which the change was introduced: after `after`, at the latest with `until` (probability 95 %).
 
-    A step has `until` = `after` + 1. `likeliest` is the build that most likely brought it, with its `probability` given
-    that there is only one step; both are None when no single build is the likeliest, nothing was found, or there are
-    several steps. `effect_ratio` is the last build's time over the first one's, from all builds on both sides of the
-    step, with its 95 % interval. For "no change" `after` and `until` are the first and last build, and the interval is
-    that of the last look: effects outside it are ruled out.
+    A step has `until` = `after` + 1. `likeliest` is the build that most likely introduced it, with its `probability`
+    given that there is only one step; both are None if no single build is the likeliest, nothing was found, or there
+    are several steps. `effect_ratio` is the last build's time over the first one's, from all builds on both sides of
+    the step, with its 95 % interval. For "no change", `after` and `until` are the first and last build, and the
+    interval is the last look's: effects outside it are ruled out.
     """
 
     state: State
@@ -69,7 +69,7 @@ class Answer:
 
 
 def next_move(last: int, log_ratios: Mapping[int, Floats], failed: Collection[int] = ()) -> Measure | Answer:
-    r"""The next measurement, or the answer.
+    r"""Return the next measurement, or the answer.
 
     Parameters
     ----------
@@ -116,9 +116,9 @@ def next_move(last: int, log_ratios: Mapping[int, Floats], failed: Collection[in
         wanted = evidence.blocks_to_settle(float(bad[build]))
         return Measure(build, min(wanted, MOST_BLOCKS - len(log_ratios[build])))
     if in_doubt and len(end) < MOST_BLOCKS:
-        # More blocks of the last build make its effect, the reference of doubtful builds, more precise.
+        # More blocks of the last build make its effect, the reference for doubtful builds, more precise.
         return Measure(last, min(LEAST_BLOCKS, MOST_BLOCKS - len(end)))
-    # Builds that stay in doubt count as what they more likely are; the answer's probability shows the doubt.
+    # Builds that stay in doubt count as good or bad by probability; the answer's probability reflects the doubt.
     after = int(np.flatnonzero((bad <= DOUBT) | _at(in_doubt, bad < 0.5)).max())
     until = int(np.flatnonzero((bad >= 1 - DOUBT) | _at(in_doubt, bad >= 0.5)).min())
     left = [build for build in range(after + 1, until) if build not in failed and build not in log_ratios]
@@ -129,16 +129,16 @@ def next_move(last: int, log_ratios: Mapping[int, Floats], failed: Collection[in
 
 
 def _at(builds: Collection[int], among: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """`among`, with False for all builds but these."""
+    """Return `among` with False for all builds except these."""
     chosen = np.zeros_like(among)
     chosen[list(builds)] = among[list(builds)]
     return chosen
 
 
 def build_effect(log_ratios: Floats) -> tuple[float, float, float] | None:
-    """One build's time over the first one's with its 95 % interval, from its own blocks alone.
+    """Return one build's time over the first one's with its 95 % interval, from its own blocks alone.
 
-    Both are from the trimmed mean, as in `next_move`. None with fewer than two pairs.
+    Both use the trimmed mean, as in `next_move`. None with fewer than two pairs.
     """
     from scipy.special import stdtrit
 
@@ -150,7 +150,7 @@ def build_effect(log_ratios: Floats) -> tuple[float, float, float] | None:
 
 
 def least_detectable_ratio(deviation: float) -> float:
-    """The smallest difference from 1 of the last build that about four searches in five detect.
+    """Return the smallest difference from 1 of the last build that about four in five searches detect.
 
     `deviation` is the standard deviation of a block's log ratio. The result is the minimum detectable effect of the
     last look alone, at its part of `LEVEL`, and at least `POLICY_RATIO`.
@@ -190,7 +190,7 @@ def blocks_predicted(last: int, deviation: float, ratio: float) -> int:
 
 
 def most_measured(last: int) -> int:
-    """The largest number of builds to measure beside the first: the last one and those of a binary search."""
+    """Return the largest number of builds to measure besides the first: the last one and those of a binary search."""
     return 1 + int(last - 1).bit_length()
 
 
@@ -205,7 +205,7 @@ def _require_builds(last: int, log_ratios: Mapping[int, Floats], failed: Collect
 
 
 def _last_against_first(last: int, ratios: Floats) -> Measure | Answer | None:
-    """The next measurement of the last build, or "no change"; None once it is known to differ."""
+    """Return the next measurement of the last build, or "no change"; None once it is known to differ."""
     from scipy.special import stdtrit
 
     spent = len(ratios)
@@ -231,7 +231,7 @@ def _last_against_first(last: int, ratios: Floats) -> Measure | Answer | None:
 
 
 def _trimmed(ratios: Floats) -> tuple[float, float, int]:
-    """The trimmed mean, the sum of squares of the winsorized values, and the number of values in the mean."""
+    """Return the trimmed mean, the sum of squares of the winsorized values, and the number of values in the mean."""
     values = np.sort(ratios[~np.isnan(ratios)])
     cut = int(_TRIMMED * len(values))
     kept = len(values) - 2 * cut
@@ -264,7 +264,7 @@ class _Evidence:
         return cls(last, builds, means, kept.astype(float), max(squares.sum() / freedom, _RESOLUTION**2), freedom)
 
     def chance_bad(self) -> Floats:
-        """(last + 1,) the posterior for each build that the step lies at it or before."""
+        """(last + 1,) posterior probability of each build that the step is at it or before."""
         behind = self._behind(np.arange(1, self.last + 1))
         _, errors, least = self._fits(behind)
         log_chance = np.log(errors) - (self.freedom + len(self.builds) - 1) / 2 * np.log1p(least / self.freedom)
@@ -275,18 +275,18 @@ class _Evidence:
         return bad
 
     def blocks_to_settle(self, bad: float) -> int:
-        """Expected number of blocks that settle a build whose probability of being bad is `bad`."""
+        """Return the expected number of blocks that settle a build whose probability of being bad is `bad`."""
         effect = self._fits(self._behind(np.array([self.last])))[0][0]
         each = (1 - 2 * _TRIMMED) * effect**2 / (2 * self.variance)
         missing = np.log((1 - DOUBT) / DOUBT) - abs(np.log(bad / (1 - bad)))
         return int(np.clip(np.ceil(missing / each), LEAST_BLOCKS, MOST_BLOCKS))
 
     def answer(self) -> Answer:
-        """The shortest range of builds that holds the step with `CONFIDENCE`, or the range of all steps."""
+        """Return the shortest range of builds that contains the step with `CONFIDENCE`, or the range of all steps."""
         from scipy.special import fdtrc, stdtrit
 
         bad = self.chance_bad()
-        # Places between two measured builds are equally likely.
+        # Positions between two measured builds are equally likely.
         edges = np.concatenate(([0], self.builds))
         first = np.searchsorted(bad[edges], bad[edges] + CONFIDENCE, side="left")
         reached = first < len(edges)
@@ -312,7 +312,7 @@ class _Evidence:
         return Answer(state, after, until, likeliest, probability, *bounds)
 
     def _around_all_steps(self) -> tuple[int, int]:
-        """The last build up to which all equal the first, and the first build from which all equal the last."""
+        """Return the last build up to which all equal the first, and the first build from which all equal the last."""
         from scipy.special import stdtrit
 
         reach = float(stdtrit(self.freedom, 1 - DOUBT / len(self.builds) / 2)) * np.sqrt(self.variance)
@@ -323,12 +323,12 @@ class _Evidence:
         return after, int(self.builds[np.logical_and.accumulate(as_last[::-1])[::-1]][0])
 
     def _behind(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """(steps, M) True for builds at or after the build that brought the step."""
+        """(steps, M) True for builds at or after the build that introduced the step."""
         behind: npt.NDArray[np.bool_] = self.builds >= steps[:, None]
         return behind
 
     def _fits(self, behind: npt.NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
-        """For each step its effect, the standard error, and the remaining weighted sum of squares of the means."""
+        """Return each step's effect, standard error, and remaining weighted sum of squares of the means."""
         weights = self.kept / self.variance
         weight = behind @ weights
         weighted = behind @ (weights * self.means)

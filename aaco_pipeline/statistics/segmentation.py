@@ -1,6 +1,6 @@
 """Exact segmentation of a series into levels.
 
-The caller decides what a level means (a warm-up, a regression, another host) and sets the penalty.
+The caller sets the penalty and interprets the levels (a warm-up, a regression, another host).
 """
 
 from typing import Final
@@ -12,14 +12,14 @@ from aaco_pipeline.errors import UsageError
 
 Floats = npt.NDArray[np.float64]
 
-#: Relative slack when candidates are dropped, so that rounding of sums of squares never drops the best one.
+#: Relative slack when dropping candidates, so that rounding of sums of squares never drops the best one.
 _SLACK: Final = 1e-9
-#: Candidates are pruned once in this many points; pruning costs as much as a point and affects only the speed.
+#: Candidates are pruned once in this many points; pruning costs as much as a point and only affects the speed.
 _THINNED_EVERY: Final = 4
 
 
 def segment_starts(values: Floats, penalty: float, weights: Floats | None = None, least: int = 1) -> list[int]:
-    r"""The first index of each level of the series, ascending from 0; empty for an empty series.
+    r"""Return the first index of each level of the series, ascending from 0; empty for an empty series.
 
     The starts minimize :math:`\sum_i w_i (y_i - \mu_{level(i)})^2 + penalty \cdot levels` over all partitions into
     levels of at least `least` points. The search is exact, without windows or greedy steps.
@@ -50,11 +50,11 @@ def segment_starts(values: Floats, penalty: float, weights: Floats | None = None
     """
     values, weights = _checked(values, weights, penalty, least)
     count = len(values)
-    # Centred at the weighted mean, so that sums of squares keep their digits.
+    # Centred at the weighted mean so that sums of squares keep their precision.
     centred = values - np.average(values, weights=weights) if count else values
     sums = _Sums(*(np.concatenate(([0.0], np.cumsum(part))) for part in (weights, weights * centred)))
     squares = np.concatenate(([0.0], np.cumsum(weights * centred**2)))
-    # best[t] is the least cost of the first t points; `gain` is that less their squares, the form that is searched.
+    # best[t] is the minimum cost of the first t points; `gain` is best[t] minus their squares, which is minimized.
     gain = np.full(count + 1, np.inf)
     gain[0] = -penalty
     previous = np.zeros(count + 1, np.int64)
@@ -111,7 +111,7 @@ def starts_of_many(values: Floats, lengths: npt.NDArray[np.int64], penalties: Fl
 
 
 def _checked(values: Floats, weights: Floats | None, penalty: float, least: int) -> tuple[Floats, Floats]:
-    """Both as arrays; UsageError when they cannot be searched."""
+    """Return both as arrays; UsageError if they cannot be searched."""
     values = np.asarray(values, np.float64)
     weights = np.ones(len(values)) if weights is None else np.asarray(weights, np.float64)
     if weights.shape != values.shape:
@@ -126,7 +126,7 @@ def _checked(values: Floats, weights: Floats | None, penalty: float, least: int)
 
 
 class _Sums:
-    """Weights and weighted values of the first t points, for every t."""
+    """Cumulative weights and weighted values of the first t points, for every t."""
 
     def __init__(self, weight: Floats, value: Floats) -> None:
         self.weight = weight
@@ -134,7 +134,7 @@ class _Sums:
 
 
 class _Starts:
-    """The starts that may still win, each with an interval of heights at which no other start beats it so far.
+    """Starts that may still win, each with an interval of heights at which no other start beats it so far.
 
     At end t and height m a start s costs gain[s] + penalty - 2 m V + m^2 W, with the sums V of its weighted values and
     W of its weights, up to a term common to all; at the best height that is gain[s] + penalty - V^2 / W.
@@ -165,7 +165,7 @@ class _Starts:
         self._start = np.concatenate((self._start, np.full(len(parts), start)))
 
     def best(self, end: int) -> tuple[int, float]:
-        """The start of the last level of the first `end` points, and their gain."""
+        """Return the start of the last level of the first `end` points, and their gain."""
         weight = self._sums.weight[end] - self._state[0]
         value = self._sums.value[end] - self._state[1]
         costs = self._state[2] - value * value / weight
@@ -173,7 +173,7 @@ class _Starts:
         return int(self._start[place]), float(costs[place] + self._penalty)
 
     def _thin(self, start: int) -> None:
-        """Drop the starts that the new one always beats: at its own place it costs its gain plus one penalty."""
+        """Drop the starts that the new one always beats: at its own position it costs its gain plus one penalty."""
         before = self._start < start
         weight = self._sums.weight[start] - self._state[0]
         value = self._sums.value[start] - self._state[1]

@@ -1,7 +1,7 @@
-"""One session beside earlier ones: comparable sessions, the place of its level among theirs, and what changed.
+"""Compare one session with earlier ones: comparable sessions, the rank of its level, and what changed.
 
-Two processes of identical code differ by more than most regressions, so this only describes; verdicts on sets of
-sessions are in `aaco_pipeline.statistics.verdicts`.
+Two processes of identical code differ by more than most regressions, so the result is only descriptive;
+`aaco_pipeline.statistics.verdicts` gives verdicts on sets of sessions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,31 +15,31 @@ from aaco_pipeline.statistics.causes.arms import Arm, environment_differences
 from aaco_pipeline.statistics.causes.matching import replaced_kernels
 from aaco_pipeline.statistics.causes.selection import selections
 
-#: Largest number of earlier sessions, the newest ones.
+#: Maximum number of earlier sessions; the newest ones are used.
 MOST_EARLIER: Final = 30
-#: Smallest number of sessions for a median absolute deviation.
+#: Minimum number of sessions for a median absolute deviation.
 LEAST_FOR_Z: Final = 8
 METRIC: Final = "latency_p50"
 #: Standard deviation of normal values over their median absolute deviation.
 _TO_DEVIATION: Final = 1.4826
-#: The columns that define the same work, together with the model's name.
+#: Columns that identify the same work, together with the model's name.
 _SAME_WORK: Final = (
     *("workload", "backend", "provider", "precision", "batch_size", "prompt_tokens", "output_tokens", "threads"),
     "host",
 )
 _CANDIDATE: Final = "candidate"
-#: Selections that are also facts of the environment.
+#: Selections that are also environment facts.
 _OF_THE_ENVIRONMENT: Final = ("library_version", "cache")
 #: Facts that differ between any two boots or branches.
 _NO_CHANGE: Final = (("boot", "id"), ("git", "branch"))
 
 
 def alike(earlier: pl.DataFrame, own: Mapping[str, Any]) -> pl.DataFrame:
-    """The rows of `sessions` with the same work on the same host as `own`, the newest first.
+    """Return the rows of `sessions` with the same work on the same host as `own`, newest first.
 
-    The model is the same by its name or because both sessions belong to one campaign. Candidates of campaigns, which
-    may be slow, and failed sessions are omitted. `same_environment` is True for sessions with the fingerprint of `own`.
-    A session that failed, or whose host is not recorded, has no comparable ones.
+    Models are equal if their names are, or if both sessions belong to one campaign. Candidates of campaigns, which may
+    be slow, and failed sessions are omitted. `same_environment` is True for sessions with the fingerprint of `own`. A
+    session that failed, or whose host is not recorded, has no comparable ones.
     """
     work = pl.all_horizontal(pl.col(name).eq_missing(pl.lit(own[name])) for name in _SAME_WORK)
     model = pl.col("model_name").eq_missing(pl.lit(own["model_name"]))
@@ -92,7 +92,7 @@ def place(value_ns: int | None, why_none: str | None, earlier: pl.DataFrame) -> 
 
 
 def changes(previous: Arm, own: Arm) -> pl.DataFrame:
-    """Rows of `session_changes` between two sessions, each as an arm; selections come first."""
+    """Rows of `session_changes` between two sessions, each treated as an arm; selections come first."""
     known = previous.accounts and own.accounts
     replaced = replaced_kernels(previous.accounts, own.accounts) if known else []
     found = selections(previous, own, replaced).filter(~pl.col("what").is_in(_OF_THE_ENVIRONMENT))
@@ -114,7 +114,7 @@ def changes(previous: Arm, own: Arm) -> pl.DataFrame:
 
 
 def _robust_z(value: float, levels: "np.ndarray[Any, np.dtype[np.float64]]") -> tuple[float | None, str | None]:
-    """The robust z score of a level among others, or None with the reason."""
+    """Return the robust z score of a level among others, or None with a reason."""
     if len(levels) < LEAST_FOR_Z:
         return None, f"robust_z: fewer than {LEAST_FOR_Z} earlier sessions ({len(levels)})"
     logs = np.log(levels)
@@ -125,11 +125,11 @@ def _robust_z(value: float, levels: "np.ndarray[Any, np.dtype[np.float64]]") -> 
 
 
 def newest(sessions: Sequence[str], before: str, most: int) -> list[str]:
-    """The `most` newest session ids before `before` with the same workload in their name, the newest first."""
+    """Return the `most` newest session ids before `before` with the same workload name, newest first."""
     name = _name(before)
     return sorted((one for one in sessions if one < before and _name(one) == name), reverse=True)[:most]
 
 
 def _name(session: str) -> str:
-    """The workload in a session's id, which begins with time and random digits."""
+    """Return the workload from a session's id, which begins with time and random digits."""
     return session[len("YYYYMMDDTHHMMSSZ-01234567") :]

@@ -1,4 +1,4 @@
-"""The steady state of a session: whether the iterations of each process ran at one level, and since when."""
+"""The steady state of a session: whether each process's iterations ran at one level, and since when."""
 
 from typing import Final
 
@@ -16,23 +16,23 @@ UNSTEADY: Final = "unsteady"
 BIMODAL: Final = "bimodal"
 TOO_SHORT: Final = "too_short"
 
-#: Smallest number of iterations with a level.
+#: Minimum number of iterations with a level.
 LEAST_ITERATIONS: Final = 30
-#: Largest relative difference of a level from the last one at which both count as the same.
+#: Maximum relative difference at which a level counts as equal to the last one.
 LEVEL_TOLERANCE: Final = 0.05
-#: Smallest share of the measured iterations at the last level for which steady_from is given.
+#: Minimum fraction of the measured iterations at the last level for steady_from.
 LEAST_LAST_SHARE: Final = 1 / 3
-#: Smallest share of the steady part in a steady session: a later level rests on few iterations, and one that starts
+#: Minimum fraction of the steady part in a steady session: a later level has few iterations, and one that starts
 #: halfway is not the end of a warm-up.
 LEAST_STEADY_SHARE: Final = 1 / 2
-#: Smallest share of a level, except for the first one; shorter ones are interruptions.
+#: Minimum fraction of a level, except for the first one; shorter ones are interruptions.
 LEAST_LEVEL_SHARE: Final = 1 / 10
-#: Two modes: the share of the variance of log latencies between the 2.5 % and 97.5 % quantiles that the two means
-#: explain, and the share of iterations in the smaller mode. One normal mode explains 0.66, a uniform one 0.75; two
-#: normal ones reach 0.85 five standard deviations apart.
+#: Two modes: the fraction of the variance of log latencies (2.5 % to 97.5 % quantiles) that the two means explain, and
+#: the fraction of iterations in the smaller mode. One normal mode explains 0.66, a uniform one 0.75; two normal modes
+#: reach 0.85 at a distance of five standard deviations.
 LEAST_EXPLAINED: Final = 0.85
 LEAST_MODE_SHARE: Final = 0.2
-#: Smallest share of units that follow one of the other mode; below it the modes are levels.
+#: Minimum fraction of units that follow one of the other mode; below it the modes are levels.
 LEAST_JUMPS: Final = 1 / 20
 _PROBABILITIES: Final = np.linspace(0.025, 0.975, 64)
 _PENALTY: Final = 15.0
@@ -76,7 +76,7 @@ def steady_state_metrics(units: pl.DataFrame) -> pl.DataFrame:
 
 
 def states_of(times: Counts, counts: Counts) -> tuple[npt.NDArray[np.str_], Counts]:
-    """The state of each of many sessions, and the index of its first steady unit.
+    """Return the state of each session, and the index of its first steady unit.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def states_of(times: Counts, counts: Counts) -> tuple[npt.NDArray[np.str_], Coun
 
 
 def levels_since(times: Counts, counts: Counts) -> Counts:
-    """For each session the index from which every level lies within the tolerance of the last one.
+    """For each session, the index from which every level is within the tolerance of the last one.
 
     `times` and `counts` as in `states_of`. Levels come from the exact search of `segmentation` on the series' medians
     of up to 100 equal blocks, median-filtered, with a penalty of 15 log n noise variances for each level; the noise
@@ -138,7 +138,7 @@ def levels_since(times: Counts, counts: Counts) -> Counts:
 
 
 def _block_medians(times: Counts, counts: Counts) -> tuple[Floats, Counts, Counts]:
-    """Each session as at most 100 medians of equal blocks, their number, and the units in a block."""
+    """Return each session as at most 100 medians of equal blocks, their number, and the units per block."""
     widths = -(-counts // _MOST_POINTS)
     lengths = counts // widths
     row = np.repeat(np.arange(len(counts)), counts)
@@ -165,7 +165,7 @@ def _noise(values: Floats, lengths: Counts) -> Floats:
 
 
 def _median_filtered(values: Floats, lengths: Counts) -> Floats:
-    """The running median of each row, so that single outliers are no levels."""
+    """Return the running median of each row, so that single outliers do not form levels."""
     half = _FILTER_WIDTH // 2
     # Rows are padded with their first and last value.
     places = np.minimum(np.arange(-half, values.shape[1] + half), lengths[:, None] - 1)
@@ -176,7 +176,7 @@ def _median_filtered(values: Floats, lengths: Counts) -> Floats:
 
 
 def _jumps_between_modes(times: Counts, counts: Counts, since: Counts) -> npt.NDArray[np.bool_]:
-    """True for sessions whose units from the index `since` on jump between two modes; see `states_of`."""
+    """Return which sessions' units from the index `since` on jump between two modes; see `states_of`."""
     row = np.repeat(np.arange(len(counts)), counts)
     place = np.arange(len(times)) - np.repeat(np.cumsum(counts) - counts, counts)
     kept = place >= since[row]

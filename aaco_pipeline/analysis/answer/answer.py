@@ -1,6 +1,6 @@
-"""Compose the session's answer from its tables: validity, exact shares, what to fix first, and what would sharpen it.
+"""Compose a session's answer from its tables: validity, exact shares, the first fix, and useful further recordings.
 
-Each part is computed by a module beside this one; the wording for readers is `aaco_pipeline.report.words`.
+The other modules of this package compute the parts; `aaco_pipeline.report.words` phrases them for readers.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ from aaco_pipeline.lake.validation import empty_table, to_contract
 from aaco_pipeline.providers import CPU_PROVIDER
 
 _AT_MOST: Final = 3
-#: Findings that affect the answer, the gravest first, and what recording again would show.
+#: Findings that affect the answer, most severe first, and what a new recording would show.
 _TELLS: Final[Mapping[str, str]] = {
     "no_device_events": "what ran on the device",
     "wait_for_unrecorded_work": "what ran before the recording",
@@ -66,7 +66,7 @@ _CALIBRATED: Final = ("how near the operators come to what this machine reaches"
 
 
 def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame], *, steady: bool) -> list[tuple[str, str]]:
-    """List further recordings that would help, each with its command, the most useful first.
+    """List further recordings that would help, each with its command, most useful first.
 
     Args:
         name: The class.
@@ -79,7 +79,7 @@ def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame], *, st
     wanted = [(words, str(mends[finding])) for finding, words in _TELLS.items() if finding in mends]
     sessions, devices = tables["sessions"], tables["devices"]
     if sessions.height and sessions.item(0, "provider") == CPU_PROVIDER:
-        # No tool for devices profiles operators on the CPU.
+        # No device tool profiles operators on the CPU.
         measured = (tables["ceilings"].get_column("source").cast(pl.String) == "measured").any()
         return [*wanted, *([] if measured else [_CALIBRATED])][:_AT_MOST]
     vendors = set(devices.get_column("vendor").drop_nulls()) if devices.height else set()
@@ -88,7 +88,7 @@ def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame], *, st
         wanted.insert(0, ("the steady state", in_words("record after warm-up: {warm_up}", tool)))
     if name == INCOMPLETE and not steady and _has_times(tables):
         wanted.append(("what repeats", "record ten or more repetitions of the work after a warm-up"))
-        # A profiler that counts runs dispatches one by one, and the device waits for it.
+        # A profiler that collects counters serializes dispatches, and the device waits for it.
     idle = tables["dispatches"].height and not tables["api_calls"].height and not tables["counters"].height
     if name == INCOMPLETE and idle and "AMD" in vendors:
         wanted.append(("what the idle device waits for", in_words("{everything}", tool)))
@@ -101,7 +101,7 @@ def sharpened(name: str, kind: object, tables: Mapping[str, pl.DataFrame], *, st
     if kind is not None and operators.any() and not tables["operator_shapes"].height:
         wanted.append(("what the kernels achieve", "torch.profiler.profile(record_shapes=True)"))
     if kind is not None:
-        # On NVIDIA only the recorder can collect counters.
+        # On NVIDIA, only the recorder can collect counters.
         if not tables["counters"].height and ("AMD" in vendors or ("NVIDIA" in vendors and tool == "aaco record")):
             wanted.append(("which unit limits the kernels", in_words("{counters}", tool)))
         if "AMD" in vendors and not tables["att_stalls"].height:
@@ -114,17 +114,17 @@ def _has_times(tables: Mapping[str, pl.DataFrame]) -> bool:
     return any(one.height for one in times)
 
 
-#: Tables that the answer is computed from, besides the result of `recorded`.
+#: Tables from which the answer is computed, in addition to the result of `recorded`.
 INPUTS: Final = (
     *("sessions", "devices", "iterations", "iteration_blocks", "dispatches", "memory_copies", "kernels", "api_calls"),
     *("gaps", "session_parts", "first_calls", "roofline", "operator_shapes", "ceilings", "critical_path"),
     *("collectives", "gpu_samples", "completeness_findings", "counters", "att_stalls", "processes"),
     "memory_allocations",
 )
-#: Shares no further apart than this are both reported.
+#: Two shares that differ by at most this much are both reported.
 TIE: Final = 0.05
-#: No tuning can be expected to make all kernels faster than this, nor, where they run for less than half of the
-#: window, than the second figure.
+#: Tuning is not expected to speed all kernels up by more than this factor; the second applies if they run less than
+#: half the window.
 _FASTER: Final = 3
 _FASTER_BESIDE_IDLE: Final = 2
 #: Columns used of the dispatches in a window.
@@ -132,13 +132,13 @@ _OF_DISPATCHES: Final = (
     *("dispatch_id", "process_id", "device_id", "kernel_id", "correlation_id", "start_ns", "end_ns"),
     "parent_dispatch_id",
 )
-#: Classes that a tracer lengthens, because it slows every call.
+#: Classes that a tracer inflates because it slows every call.
 _LENGTHENED: Final = ("launch", "sync", "unknown")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The rows of `answers`, `time_shares` and `kinds_of_work`."""
+    """Rows of `answers`, `time_shares` and `kinds_of_work`."""
 
     answers: pl.DataFrame
     time_shares: pl.DataFrame
@@ -147,7 +147,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Judged:
-    """A window's time by share, and by (share, reason); its dispatches, gaps and kinds of work."""
+    """A window's time by share and by (share, reason), with its dispatches, gaps and kinds of work."""
 
     window: Window
     shares: Mapping[str, int]
@@ -161,16 +161,16 @@ class _Judged:
     without: Unprofiled | None = None
 
     def time_of(self, name: str) -> int:
-        """Time of a share, or of all parts that a reason explains."""
+        """Return the time of a share, or of all parts with the same reason."""
         if name in self.shares:
             return self.shares[name]
         return sum(time for (_, reason), time in self.explained.items() if reason == name)
 
 
 def answer_of(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.DataFrame) -> Answer:
-    """Compose the answer from the tables of `INPUTS`, the recorded work and the kernels' labels (kernel_id, label).
+    """Compose the answer from the tables of `INPUTS`, the recorded work and kernel labels (kernel_id, label).
 
-    On the CPU provider the window is the measured iterations of the pass without a profiler.
+    On the CPU provider, the window consists of the measured iterations of the unprofiled pass.
     """
     sessions = tables["sessions"]
     if sessions.height and sessions.item(0, "provider") == CPU_PROVIDER:
@@ -179,7 +179,7 @@ def answer_of(tables: Mapping[str, pl.DataFrame], run: Recorded, labels: pl.Data
 
 
 def session_row(answer: Answer) -> pl.DataFrame:
-    """Return the session's row of `bottlenecks`: the class with the shares as its evidence."""
+    """Return the session's row of `bottlenecks`: its class, with the shares as evidence."""
     row = answer.answers.row(0, named=True)
     shares = answer.time_shares.filter(pl.col("time_ns") > 0).sort(
         "time_ns", "share", "reason", descending=[True, False, False], nulls_last=False
@@ -271,11 +271,12 @@ def _judgement(
     critical: Mapping[str, int] | None,
     scale: float,
 ) -> dict[str, object]:
-    """Return the row of `answers` without `sharpen`; `scale` maps the kernels' time onto the window's."""
+    """Return the row of `answers` without `sharpen`; `scale` converts kernel time to window time."""
     name, second = _class(judged)
     fix = _within_device(judged, tables, critical, scale) if name == DEVICE else _fix_of(name, judged, tables)
     window, whole = judged.window, sum(judged.shares.values())
-    # On the CPU the runtime's time is busy, too; on a device activities count, because shares also contain idle time.
+    # On the CPU, runtime time also counts as busy; on a device, use the activities, because shares also include idle
+    # time.
     busy = judged.shares[DEVICE] + judged.shares["launch"] if judged.held is None else judged.held.busy_ns["all"]
     bounds = window.pieces.select(pl.col("start_ns").min(), pl.col("end_ns").max())
     late = reasons.late_rank(tables)
@@ -304,7 +305,7 @@ def _judgement(
 
 
 def _fix_of(name: str, judged: _Judged, tables: Mapping[str, pl.DataFrame]) -> Fix:
-    """Advise on a class that is not the device's own time, with the most that can be saved."""
+    """Advise on a class other than device time, with the maximum saving."""
     own, held = judged.time_of(name), judged.held
     idle = None if held is None else held.idle
     about = subject_of(name, judged.window, judged.inside, judged.gaps, tables, idle=idle)
@@ -318,7 +319,7 @@ def _fix_of(name: str, judged: _Judged, tables: Mapping[str, pl.DataFrame]) -> F
 def _within_device(
     judged: _Judged, tables: Mapping[str, pl.DataFrame], critical: Mapping[str, int] | None, scale: float
 ) -> Fix:
-    """Choose the first fix where the device's own work is the largest share: a kind of work, or what costs more."""
+    """Choose the first fix if device work is the largest share: a kind of work, or a cause that costs more."""
     fix = kind_to_fix(judged.kinds, critical, scale, judged.window.repetitions) or Fix(None, None, None, None)
     at_most = fix.gone_ns if fix.saves_at_most_ns is None else fix.saves_at_most_ns
     beside = next((name for name in largest(judged.shares) if name not in (DEVICE, "unknown")), None)
@@ -338,7 +339,7 @@ def _explained(
     gaps: pl.DataFrame,
     pieces: pl.DataFrame,
 ) -> dict[tuple[str, str], int]:
-    """Nanoseconds of shares by the reason that explains them."""
+    """Sum the nanoseconds of shares by the reason that explains them."""
     if not shares:
         return {}
     unprofiled = usage(tables["iterations"], tables["iteration_blocks"], "latency")
@@ -355,7 +356,7 @@ def _explained(
     columns = ["kind", "start_ns", "end_ns"]
     calls = pl.concat([tables["first_calls"].select(columns), of_memory.select(columns)], how="vertical_relaxed")
     for (share, kind), time in reasons.recurring(idle, calls, pieces).items():
-        # A gap between late launches counts as the host's where the thread was elsewhere.
+        # A gap between late launches counts as the host's if the thread was busy elsewhere.
         named = share if shares[share] >= time else "host"
         if shares[named] >= time:
             found[named, kind] = time
@@ -363,7 +364,7 @@ def _explained(
 
 
 def _named(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Add to kernels of the CPU provider the family of their operator."""
+    """Add the operator's family to kernels of the CPU provider."""
     operators = kernels.get_column("short_name").cast(pl.String)
     families = {name: operator_family(name) for name in operators.drop_nulls().unique()}
     own = operators.replace_strict(families, default=None, return_dtype=pl.String)
@@ -371,7 +372,7 @@ def _named(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _ran(window: Window, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """The dispatches of the window's device that began in it, each once."""
+    """Return the dispatches of the window's device that began in it, without duplicates."""
     own = of_device(tables["dispatches"].select(_OF_DISPATCHES), window.device)
     return inside(own.filter(pl.col("parent_dispatch_id").is_null()).drop("parent_dispatch_id"), window.pieces)
 
@@ -390,12 +391,11 @@ def _kinds(
 
 
 def _class(judged: _Judged) -> tuple[str, str | None]:
-    """Return the class and, within `TIE` of it, a second one. A reason for more than half of a share replaces it.
+    """Return the class and, if within `TIE` of it, a second one. A reason for over half of a share replaces it.
 
-    The device's own time may be impossible to reduce. Where kernels would have to become more than `_FASTER` times as
-    fast to save what one cause costs, that cause leads, unless the tracer itself lengthens it. Kernels that run for
-    less than half of the window do not limit it: there any cause leads that they would have to become
-    `_FASTER_BESIDE_IDLE` times as fast to outdo.
+    Device time may be irreducible. If kernels would have to become more than `_FASTER` times as fast to save as much as
+    one cause costs, that cause comes first, unless the tracer itself inflates it. If kernels run for less than half of
+    the window, the factor is `_FASTER_BESIDE_IDLE`, and any known cause may come first.
     """
     ordered = largest(judged.shares)
     if not ordered:
@@ -421,7 +421,7 @@ def _named_class(share: str, judged: _Judged) -> str:
 def _without_shares(
     tables: Mapping[str, pl.DataFrame], invalid: Invalid, whole: Window | None = None, kinds: pl.DataFrame | None = None
 ) -> Answer:
-    """An answer that states only why there is none, and what ran in the whole recording."""
+    """Build an answer that only says why there is none, and what ran in the recording."""
     row: dict[str, object] = {"class": invalid.verdict, "reason": invalid.reason, "window_rule": NO_WINDOW}
     if whole is not None:
         start, end = whole.pieces.row(0)
@@ -432,18 +432,18 @@ def _without_shares(
 
 
 def _row(row: Mapping[str, object], tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """The row of `answers`, with the recordings that would sharpen it."""
+    """Return the row of `answers`, including the recordings that would add detail."""
     steady = row["window_rule"] not in (NO_WINDOW, WHOLE)
     wanted = sharpened(str(row["class"]), row.get("kind"), tables, steady=steady)
     advice = {"sharpen": [what for what, _ in wanted], "sharpen_commands": [how for _, how in wanted]}
-    # Concatenated with an empty table so that columns without a value get their type.
+    # Concatenated with an empty table so that columns without values get their type.
     filled = pl.DataFrame([{**row, **advice}], infer_schema_length=None)
     return to_contract("answers", pl.concat([empty_table("answers"), filled], how="diagonal_relaxed"))
 
 
 def _answer(row: Mapping[str, object], judged: _Judged, tables: Mapping[str, pl.DataFrame]) -> Answer:
     window = sum(judged.shares.values())
-    # Untraced waits may be most of a share.
+    # Untraced waits may account for most of a share.
     inferred = {"sync"} if 2 * judged.inferred_ns > judged.shares.get("sync", 0) else set()
     rows = [
         *(

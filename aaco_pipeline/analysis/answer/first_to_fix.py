@@ -1,6 +1,6 @@
-"""The first thing to fix, what it saves at most, and the call, copy, collective or kernel to name.
+"""Choose the first fix, its maximum saving, and the call, copy, collective or kernel to name.
 
-How savings are bounded by what must remain is `savings`.
+The module `savings` bounds the savings by the time that must remain.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from aaco_pipeline.analysis.answer.terms import AT_ROOF, PACK, each_of
 from aaco_pipeline.analysis.answer.window import Window, allocating, inside
 from aaco_pipeline.analysis.timeline.collectives import LATE_OR_BROKEN
 
-#: Advice for a class of time that is not the device's own.
+#: Advice for each class of time other than device time.
 ADVICE: Final[Mapping[str, str]] = {
     "communication": "Overlap the exchange with compute, or make it smaller or rarer",
     "imbalance": "Even out the ranks' work, for the late one sets the pace",
@@ -29,13 +29,13 @@ ADVICE: Final[Mapping[str, str]] = {
     "compilation": "Compile before the loop, and keep the cache",
     "page_faults": "Touch the memory before the loop",
 }
-#: Advice for waits for kernels from which nothing is read back.
+#: Advice for waits for kernels whose results are not read back.
 WAIT_LESS: Final = "Wait for the device less often"
-#: Advice for copies that use pinned memory already.
+#: Advice for copies that already use pinned memory.
 COPIES_BESIDE: Final = "Copy less, or in a stream of their own while kernels run"
-#: Advice for copies that stay on the device.
+#: Advice for copies within the device.
 COPIES_WITHIN: Final = "Avoid the copies within the device, or fuse them into the kernels beside them"
-#: Advice for launches made by graphs: nothing bounds the time that fused kernels need.
+#: Advice for graph launches: the time of fused kernels has no lower bound.
 OF_GRAPHS: Final = "Fuse the graph's kernels, for one launch starts them all already"
 _GRAPHS: Final = "kernels of graphs"
 #: Advice for kinds of work that are not near their roof.
@@ -51,27 +51,27 @@ _BY_KIND: Final[Mapping[str, str]] = {
     "gather": "Fuse the gathers into what reads them",
     "quantization": "Fuse the quantization into its neighbours",
 }
-#: From this share of a roof on, little is left to tune.
+#: Above this fraction of a roof, tuning gains little.
 NEAR_ROOF: Final = 0.8
-#: Where a call starts at least this many kernels, graphs start them.
+#: A call that starts at least this many kernels is taken for a graph launch.
 _IN_GRAPHS: Final = 2
-#: Advice for kernels that can only be fused with their own kind.
+#: Advice for kernels that can only be fused with others of their kind.
 _INTO_EACH_OTHER: Final = "Fuse these kernels into one another"
-#: A kind that takes at least this part of the kernels' time has no neighbours to be fused into.
+#: A kind that takes at least this fraction of kernel time has no neighbours to be fused into.
 _NEARLY_ALL: Final = 0.9
 
 
 @dataclass(frozen=True)
 class Fix:
-    """Something to fix, with an upper bound on what it saves.
+    """A possible fix, with an upper bound on its saving.
 
     Attributes:
-        kind: The kind of work, only where kernels are to be fixed.
+        kind: The kind of work, only if kernels are to be fixed.
         subject: The call, copy, collective or kernel to name.
-        saves_at_most_ns: Part of the window, None where no roof bounds it.
+        saves_at_most_ns: Part of the window; None if no roof bounds it.
         advice: What to do.
-        gone_ns: Savings if the work went away altogether.
-        saves_unprofiled_ns: Savings of a repetition that runs without a profiler, None where unknown.
+        gone_ns: Saving if the work were removed entirely.
+        saves_unprofiled_ns: Saving per repetition without a profiler; None if unknown.
     """
 
     kind: str | None
@@ -85,17 +85,17 @@ class Fix:
 def kind_to_fix(
     kinds: pl.DataFrame, critical: Mapping[str, int] | None, scale: float, repetitions: int | None
 ) -> Fix | None:
-    """Choose the kind of work whose removal, or reaching its roof, saves most; None without kinds.
+    """Choose the kind of work with the largest saving if removed or tuned to its roof; None without kinds.
 
-    A kind saves no more than the time in which nothing else ran (`alone_ns`) and no more than its time on the critical
-    path. Streaming work can be fused away entirely where there are other kernels to fuse it into, and into itself
-    where a repetition has several such kernels; any other kind keeps the time that it needs at its roof, and without a
-    known roof its savings are unbounded. Of equals the longer one wins.
+    A kind saves at most the time in which nothing else ran (`alone_ns`) and at most its time on the critical path.
+    Streaming work can be fused away entirely if there are other kernels to fuse it into, or into itself if a repetition
+    has several such kernels. Any other kind keeps the time that it needs at its roof; without a known roof its saving
+    is unbounded. Ties go to the longer kind.
 
     Args:
         kinds: Rows of `kinds_of_work`.
-        critical: Nanoseconds on the critical path by kind, None where there is no path.
-        scale: Maps kernel time onto the window's.
+        critical: Nanoseconds on the critical path by kind; None if there is no path.
+        scale: Factor from kernel time to window time.
         repetitions: Repetitions in the window, if any.
     """
     best: tuple[float, Fix] | None = None
@@ -123,7 +123,7 @@ def kind_to_fix(
 def cost_of_class(name: str, saves_ns: int, subject: str | None, advice: str | None = None) -> Fix:
     """Advise on a class of idle time, copies or communication that saves at most `saves_ns`.
 
-    `advice` is specific to this subject and precedes the class's.
+    `advice` is specific to this subject and overrides the class's advice.
     """
     if name == "launch" and subject is not None and _GRAPHS in subject:
         return Fix(None, subject, None, OF_GRAPHS)
@@ -132,7 +132,7 @@ def cost_of_class(name: str, saves_ns: int, subject: str | None, advice: str | N
 
 
 def how_often(number: int, repetitions: int | None, each: str) -> str:
-    """`599 times`, `once`, or with repetitions `16 times an iteration` (`each` is `an iteration`)."""
+    """Format a count: `599 times`, `once`, or per repetition `16 times an iteration` (`each` is `an iteration`)."""
     many = round(number / repetitions) if repetitions else 0
     times = "once" if (many or number) == 1 else f"{many or number:,} times"
     return f"{times} {each}" if many else times
@@ -141,7 +141,7 @@ def how_often(number: int, repetitions: int | None, each: str) -> str:
 def longest_call(
     gaps: pl.DataFrame, api_calls: pl.DataFrame, repetitions: int | None = None, each: str = ""
 ) -> str | None:
-    """The host call whose waits kept the device idle longest, with its count: `cudaStreamSynchronize, 599 times`."""
+    """Return the host call whose waits idled the device longest, with its count: `cudaStreamSynchronize, 599 times`."""
     calls = gaps.filter(pl.col("cause") == "sync").join(
         api_calls.select("call_id", "name"), left_on="host_call_id", right_on="call_id"
     )
@@ -149,7 +149,7 @@ def longest_call(
 
 
 def pauses_of_host(idle: pl.DataFrame, repetitions: int | None, each: str) -> str | None:
-    """The number and mean length of the pauses by the host's long work: `2 pauses of 1.47 ms`.
+    """Return the number and mean length of pauses due to long host work: `2 pauses of 1.47 ms`.
 
     `idle` are rows of `idle_parts`.
     """
@@ -163,9 +163,9 @@ def pauses_of_host(idle: pl.DataFrame, repetitions: int | None, each: str) -> st
 
 
 def longest_copies(copies: pl.DataFrame) -> str | None:
-    """The copy direction that took most time, with its rate: `host to device at 12.6 GB/s from pageable memory`.
+    """Return the copy direction with the most time, and its rate: `host to device at 12.6 GB/s from pageable memory`.
 
-    The memory is named where all of the copies use the same kind.
+    The memory type is named if all these copies use the same type.
     """
     directions = (
         copies.drop_nulls("direction")
@@ -187,8 +187,8 @@ def longest_copies(copies: pl.DataFrame) -> str | None:
 
 
 def copies_in_pieces(copies: pl.DataFrame, repetitions: int | None, each: str) -> str | None:
-    """The direction of most copies, with number and size: `64 copies of 4 KiB host to device`, followed by `each`
-    where there are repetitions; None where a repetition has at most one."""
+    """Return the direction of most copies with their number and size: `64 copies of 4 KiB host to device`, followed by
+    `each` if there are repetitions; None if a repetition has at most one."""
     directions = (
         copies.drop_nulls(["direction", "size_bytes"])
         .group_by(pl.col("direction").cast(pl.String))
@@ -207,9 +207,9 @@ def copies_in_pieces(copies: pl.DataFrame, repetitions: int | None, each: str) -
 
 
 def heaviest_collective(collectives: pl.DataFrame) -> str | None:
-    """The collective that took most time, with a remark on its rate: `all_reduce of 17.6 MB at 1.97 GB/s: a late rank`.
+    """Return the collective with the most time and its rate: `all_reduce of 17.6 MB at 1.97 GB/s: a late rank`.
 
-    The rate is size over time, as is customary; the bus bandwidth is in `collectives`.
+    As is customary, the rate is size over time; `collectives` has the bus bandwidth.
     """
     own = collectives.drop_nulls("name")
     if not own.height:
@@ -235,9 +235,9 @@ def heaviest_collective(collectives: pl.DataFrame) -> str | None:
 
 
 def subject_of_launches(kernels: int, calls: int, repetitions: int | None, per: str) -> str | None:
-    """The number of launches: `1,500 launches`, with repetitions `per` one, as in `an iteration`.
+    """Return the number of launches: `1,500 launches`, or `per` repetition, as in `an iteration`.
 
-    For graphs, whose `calls` start many kernels each, the number of kernels: `200 kernels of graphs`.
+    For graphs, each of whose `calls` starts many kernels, return the number of kernels: `200 kernels of graphs`.
     """
     each = round(kernels / repetitions) if repetitions else kernels
     if not each:
@@ -253,13 +253,13 @@ _TIMES: Final = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))
 
 
 def _in_unit(value: float, units: tuple[tuple[str, float], ...], smallest: str) -> str:
-    """Format a value with three significant digits in the largest unit that is not above it."""
+    """Format a value with three significant digits in the largest unit that does not exceed it."""
     unit, least = next(((unit, least) for unit, least in units if value >= least), (smallest, 1))
     return f"{value / least:.3g} {unit}"
 
 
 def longest_name(calls: pl.DataFrame, repetitions: int | None, each: str) -> str | None:
-    """The name in rows (name, start_ns, end_ns) that takes most time, with its count."""
+    """Return the name in rows (name, start_ns, end_ns) with the most time, and its count."""
     if not calls.height:
         return None
     by_name = (
@@ -271,7 +271,7 @@ def longest_name(calls: pl.DataFrame, repetitions: int | None, each: str) -> str
     return f"{name}, {how_often(times, repetitions, each)}"
 
 
-#: A label that covers at least this much of the kernels' time names the resource.
+#: A label that covers at least this fraction of kernel time names the resource.
 _MOST: Final = 0.5
 
 
@@ -284,10 +284,10 @@ def subject_of(
     *,
     idle: pl.DataFrame | None,
 ) -> tuple[str | None, str | None]:
-    """Name the subject of a class other than the device's own time, and specific advice where there is some.
+    """Name the subject of a class other than device time, with specific advice if there is any.
 
-    The frames are those of the window's device, `idle` comes from `idle_parts`. The subject is None where no record
-    names it.
+    The frames are those of the window's device; `idle` comes from `idle_parts`. The subject is None if no record names
+    it.
     """
     times = window.repetitions, each_of(window.rule)
     if name == "sync":
@@ -306,7 +306,7 @@ def subject_of(
 
 
 def on_critical_path(tables: Mapping[str, pl.DataFrame], dispatches: pl.DataFrame) -> dict[str, int] | None:
-    """Nanoseconds of `dispatches` on the critical path by kind; None where there is no path."""
+    """Sum the nanoseconds of `dispatches` on the critical path by kind; None without a path."""
     if tables["critical_path"].is_empty():
         return None
     on_path = tables["critical_path"].filter(
@@ -322,7 +322,7 @@ def on_critical_path(tables: Mapping[str, pl.DataFrame], dispatches: pl.DataFram
 
 
 def kernel_name(tables: Mapping[str, pl.DataFrame], kinds: pl.DataFrame, kind: str | None) -> str | None:
-    """The name of the kind's heaviest kernel; None where the kind has none."""
+    """Return the name of the kind's heaviest kernel; None if the kind has none."""
     own = kinds.filter(pl.col("kind").eq_missing(pl.lit(kind, pl.String)))
     if not own.height or own.item(0, "kernel_id") is None:
         return None
@@ -331,7 +331,7 @@ def kernel_name(tables: Mapping[str, pl.DataFrame], kinds: pl.DataFrame, kind: s
 
 
 def limiting_resource(dispatches: pl.DataFrame, labels: pl.DataFrame) -> str | None:
-    """The label (of kernel_id, label) that covers at least half of the kernels' time; None where none does."""
+    """Return the label (from kernel_id, label) that covers at least half of kernel time; None if none does."""
     if dispatches.is_empty():
         return None
     timed = dispatches.select("kernel_id", time=pl.col("end_ns") - pl.col("start_ns")).join(
@@ -347,7 +347,7 @@ def limiting_resource(dispatches: pl.DataFrame, labels: pl.DataFrame) -> str | N
 
 
 def _reads_back(gaps: pl.DataFrame) -> bool:
-    """Return whether most of the waits' time follows a copy: the host then waits for a result."""
+    """Return whether most of the wait time follows a copy, that is, whether the host waits for a result."""
     waits = gaps.filter(pl.col("cause") == "sync").select(
         time=pl.col("end_ns") - pl.col("start_ns"),
         behind_copy=(pl.col("previous_activity_kind").cast(pl.String) == "memory_copy").fill_null(False),
@@ -356,7 +356,7 @@ def _reads_back(gaps: pl.DataFrame) -> bool:
 
 
 def _copies(window: Window, idle: pl.DataFrame | None, copies: pl.DataFrame) -> tuple[str | None, str | None]:
-    """The copies that take most time, or their number where most of their share is the way to them."""
+    """Return the copies with the most time, or their number if most of their share is the delay before them."""
     own = inside(copies.filter(pl.col("device_id") == window.device), window.pieces)
     copying = 0 if idle is None else int(idle.get_column("copying").sum())
     if copying > int(own.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0):

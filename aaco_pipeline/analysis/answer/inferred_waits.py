@@ -1,8 +1,8 @@
-"""Waits that a trace left out, inferred from the silence of a thread without recorded synchronizing calls.
+"""Infer untraced waits from the silence of a thread that has no recorded synchronizing calls.
 
-A thread that waits for the device makes no call and enters no operator until the device is done, and then continues at
-once. A single short gap like that may be chance. It is not where the thread is silent for long while the device works
-and is heard again as soon as it falls idle, nor where an operator reads a result back and returns only after the copy
+A thread that waits for the device makes no call and enters no operator until the device is done, then continues at
+once. A single short gap like that may be chance. It is not chance if the thread stays silent for long while the device
+works and resumes as soon as the device is idle, or if an operator reads a result back and returns only after the copy
 has arrived. All results here are inferred.
 """
 
@@ -15,11 +15,11 @@ import polars as pl
 
 from aaco_pipeline.analysis.timeline.activities import ENCLOSING_DOMAINS, OPERATOR_DOMAIN, once_per_call
 
-#: A thread that is heard again this soon after the device fell idle had waited for it.
+#: A thread that resumes this soon after the device became idle was waiting for it.
 SOON_NS: Final = 50_000
-#: Silence at least this long while the device works is not a pause between two launches.
+#: Silence of at least this length while the device works is not a pause between two launches.
 LONG_NS: Final = 50_000
-#: An operator that waits for its copy outlasts its last call by this many times the usual.
+#: An operator that waits for its copy outlasts its last call by this multiple of the usual time.
 _OUTLASTS: Final = 3.0
 _THREAD: Final = ("process_id", "thread_id")
 _CAUSES: Final = ("host_wait", "launch_latency")
@@ -30,11 +30,11 @@ Numbers = npt.NDArray[np.int64]
 def with_inferred_waits(
     gaps: pl.DataFrame, activities: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
 ) -> pl.DataFrame:
-    """Add a column `inferred` to the gaps, true where an untraced wait explains one; such a gap's cause is `sync`.
+    """Add the column `inferred` to the gaps: true if an untraced wait explains the gap, whose cause is then `sync`.
 
-    Only gaps whose launching thread has no recorded wait (`launches_since_wait` is null) are examined. That column is
-    filled for the gaps around an inferred wait, and their `inferred` is true as well; an inferred wait names no call.
-    `activities` come from `recorded`, `tables` are api_calls and memory_copies.
+    Only gaps whose launching thread has no recorded wait (`launches_since_wait` is null) are examined. The function
+    fills that column and sets `inferred` for the gaps around an inferred wait; an inferred wait names no call.
+    `activities` come from `recorded`; `tables` are api_calls and memory_copies.
     """
     candidates = _candidates(gaps, activities, tables["memory_copies"])
     if candidates.is_empty():
@@ -66,10 +66,10 @@ def with_inferred_waits(
 
 
 def _candidates(gaps: pl.DataFrame, activities: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
-    """Gaps of threads without a recorded wait, with the launch that ended each and the read-back before it.
+    """Return gaps of threads without a recorded wait, the launch that ended each, and the preceding read-back.
 
-    Columns: gap, idle_ns, busy_since_ns (end of the device's gap before), process_id, thread_id, call_start_ns, and for
-    a copy to the host requested by the same thread copy_start_ns and copy_end_ns, the times of its call.
+    Columns: gap, idle_ns, busy_since_ns (end of the device's previous gap), process_id, thread_id, call_start_ns, and,
+    if the same thread requested a copy to the host, the times of that call: copy_start_ns and copy_end_ns.
     """
     named = activities.select(
         pl.col("activity_kind").cast(pl.String),
@@ -119,9 +119,9 @@ def _candidates(gaps: pl.DataFrame, activities: pl.DataFrame, copies: pl.DataFra
 
 
 def _heard(candidates: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Add when each candidate's thread was last heard before the device fell idle, and next after it.
+    """Add the last time each candidate's thread was active before the device became idle, and the next time after.
 
-    A thread is heard when it enters or leaves a call or an operator; `in_call` is true inside a runtime's call.
+    A thread is active when it enters or leaves a call or an operator; `in_call` is true inside a runtime call.
     """
     thread = pl.col("thread_id").fill_null(-1)
     heard = []
@@ -144,14 +144,14 @@ def _heard(candidates: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _at(values: Numbers, places: Numbers, beyond: int) -> Numbers:
-    """The values at these places; `beyond` where a place is before the first or after the last."""
+    """Return the values at these positions; `beyond` for positions before the first or after the last."""
     return np.append(values, beyond)[np.where(places < 0, len(values), places)]
 
 
 def _read_back(calls: pl.DataFrame, activities: pl.DataFrame, copies: pl.DataFrame) -> pl.Expr:
-    """True if an operator that copied to the host outlasted the copy for longer than other operators do.
+    """Return whether an operator that copied to the host outlasted the copy longer than other operators do.
 
-    Its last mark is the end of the copy's call, and the next is the operator's own end.
+    Its last mark is the end of the copy's call; the next one is the operator's own end.
     """
     operators = calls.filter(pl.col("domain").cast(pl.String) == OPERATOR_DOMAIN).select(*_THREAD, "start_ns", "end_ns")
     if operators.is_empty():
@@ -189,7 +189,7 @@ def _read_back(calls: pl.DataFrame, activities: pl.DataFrame, copies: pl.DataFra
 
 
 def _launches_since(candidates: pl.DataFrame, activities: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
-    """Columns gap and near: the number of launches of a waiting thread between the waits around the gap."""
+    """Columns gap and near: the number of launches by a waiting thread between the waits around the gap."""
     thread = pl.col("thread_id").fill_null(-1)
     if waits.is_empty():
         return pl.DataFrame(schema={"gap": candidates.schema["gap"], "near": pl.Int64})

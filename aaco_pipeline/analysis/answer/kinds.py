@@ -1,4 +1,4 @@
-"""Kinds of work that took the device's time, each with its heaviest operator or kernel and its distance from a roof."""
+"""Kinds of work that took device time, each with its heaviest operator or kernel and its distance from a roof."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,7 +14,7 @@ from aaco_pipeline.lake.contracts import polars_types
 COMMUNICATION: Final = "communication"
 GLUE: Final = "elementwise_and_copies"
 UNNAMED: Final = "unnamed"
-#: Families that are reported together: fusing handles both alike.
+#: Families reported together, because fusion handles them alike.
 _TOGETHER: Final = {
     "elementwise": GLUE,
     "copy/memset": GLUE,
@@ -24,27 +24,27 @@ _TOGETHER: Final = {
     "embedding/gather": "gather",
     "sort/scan": "sort",
 }
-#: Kinds that stream over data which another kernel wrote or reads next: fused into it they take no time of their own.
+#: Kinds that stream over data that another kernel writes or reads next; once fused into it they cost no extra time.
 FUSABLE: Final = frozenset({GLUE, "normalization", "softmax", "reduction", "quantization", "gather"})
 Numbers = npt.NDArray[np.int64]
 
 
 def kind_of(family: str | None) -> str:
-    """The kind of work that a family of kernels is reported as."""
+    """Return the kind of work under which a kernel family is reported."""
     return UNNAMED if family is None else _TOGETHER.get(family, family.replace(" ", "_"))
 
 
 def kinds_of_work(dispatches: pl.DataFrame, copies: pl.DataFrame, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """Compute rows of `kinds_of_work` without the session, most time first; empty without any work.
 
-    An operator represents its kind where operators of known work are at least half of the kind's time: one small
-    product says nothing about all.
+    An operator represents its kind only if operators of known work cover at least half of the kind's time; one small
+    product is not representative.
 
     Args:
         dispatches: kernel_id, start_ns and end_ns of one device in its steady window.
-        copies: start_ns and end_ns of copies within the device, and fills, in the same window.
-        tables: kernels, roofline, operator_shapes, ceilings and the dispatches of the whole session, the last three
-            of that device alone.
+        copies: start_ns and end_ns of fills and of copies within the device, in the same window.
+        tables: kernels, roofline, operator_shapes, ceilings and the dispatches of the complete session; the last three
+            only for that device.
     """
     kernels, ceilings = tables["kernels"], tables["ceilings"]
     families = kernels.get_column("family").cast(pl.String)
@@ -83,12 +83,12 @@ def kinds_of_work(dispatches: pl.DataFrame, copies: pl.DataFrame, tables: Mappin
         .join(_operators(covering), on="kind", how="left")
         .join(_achieved(tables["roofline"]), on="kernel_id", how="left")
         .join(_reached(tables, named, covering), on="kind", how="left")
-        # Where no operator represents the kind, its heaviest kernel does.
+        # If no operator represents the kind, its heaviest kernel does.
         .with_columns(
             pl.when(pl.col("operator").is_null()).then(f"kernel_{name}").otherwise(name).alias(name)
             for name in ("dtype", "rate", "rate_unit", "roof", "roof_ratio")
         )
-        # Bandwidth has no number format.
+        # Bandwidths have no number format.
         .with_columns(roof_dtype=pl.when(pl.col("rate_unit") == "flop/s").then("dtype"))
         .join(_roofs(ceilings), on=["roof", "roof_dtype"], how="left", nulls_equal=True, maintain_order="left")
         # A kernel of unknown number format gets the source that all formats of its roof share.
@@ -103,7 +103,7 @@ def kinds_of_work(dispatches: pl.DataFrame, copies: pl.DataFrame, tables: Mappin
 
 
 def _alone(timed: pl.DataFrame) -> pl.DataFrame:
-    """Time in which no kernel of another kind ran: kind, alone_ns."""
+    """Time in which only kernels of one kind ran: kind, alone_ns."""
     kinds = timed.get_column("kind").unique().sort()
     code = timed.get_column("kind").replace_strict(kinds, range(len(kinds)), return_dtype=pl.Int64).to_numpy()
     start, end = (timed.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
@@ -122,15 +122,15 @@ def _alone(timed: pl.DataFrame) -> pl.DataFrame:
 
 
 def _spent(dispatches: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:
-    """Time of each kind's kernels over the whole session: kind, spent_ns."""
+    """Time of each kind's kernels over the complete session: kind, spent_ns."""
     kinds = dispatches.join(named, on="kernel_id").group_by(pl.col("kind").fill_null(UNNAMED))
     return kinds.agg(spent_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
 
 
 def _covering(shapes: pl.DataFrame, spent: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `operator_shapes` with their kind and time_ns, for kinds mostly covered by operators.
+    """Rows of `operator_shapes` with kind and time_ns, for kinds that are mostly covered by operators.
 
-    `spent` (kind, spent_ns) is the time of each kind's kernels wherever operators were analysed.
+    `spent` (kind, spent_ns) is each kind's kernel time wherever operators were analysed.
     """
     operators = shapes.get_column("operator").unique().sort()
     kind = pl.DataFrame(
@@ -148,8 +148,8 @@ def _covering(shapes: pl.DataFrame, spent: pl.DataFrame) -> pl.DataFrame:
 
 
 def _nearest_known(shapes: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
-    """Clear roofs that are not the nearest: where the memory would take longer for an operator's bytes than its units
-    for the arithmetic, and caches may have served some of them, no roof is known."""
+    """Clear roofs that are not the nearest: if an operator's bytes take longer than its arithmetic and caches may have
+    served some of them, its roof is unknown."""
     best = _best(ceilings).filter(pl.col("roof") == "dram").get_column("value").max()
     if not isinstance(best, int | float):
         return shapes
@@ -159,10 +159,10 @@ def _nearest_known(shapes: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame
 
 
 def _reached(tables: Mapping[str, pl.DataFrame], named: pl.DataFrame, covering: pl.DataFrame) -> pl.DataFrame:
-    """The share of the roof that each kind's kernels reached, weighted by time: kind, reached_ratio.
+    """Time-weighted fraction of the roof that each kind's kernels reached: kind, reached_ratio.
 
-    Based on its operators, or else on its kernels' rows of `roofline`; a kind with less than half of its time known has
-    no row.
+    It is based on the kind's operators, or else on its kernels' rows of `roofline`; a kind for which less than half of
+    the time is known has no row.
     """
     by_operator = covering.select("kind", "time_ns", "spent_ns", ratio="share_ratio", by=pl.lit(0))
     spent = _spent(tables["dispatches"], named)
@@ -194,7 +194,7 @@ def _reached(tables: Mapping[str, pl.DataFrame], named: pl.DataFrame, covering: 
 
 
 def _operators(shapes: pl.DataFrame) -> pl.DataFrame:
-    """For each kind, the operator with certain shapes in `_covering` that took most time and has a rate."""
+    """For each kind, the operator with known shapes in `_covering` that took the most time and has a rate."""
     arithmetic = (pl.col("flops") > 0).fill_null(False) & ~pl.col("kind").is_in(sorted(FUSABLE))
     return (
         shapes.sort("kind", "time_ns", "operator", "shapes", "types", descending=[False, True, False, False, False])
@@ -220,7 +220,7 @@ def _operators(shapes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _achieved(roofs: pl.DataFrame) -> pl.DataFrame:
-    """The rate that a kernel achieved, from its row of `roofline`."""
+    """Return the rate that a kernel achieved, from its row of `roofline`."""
     flops = pl.col("achieved_flops_per_s").is_not_null() & (pl.col("achieved_flops_per_s") > 0)
     return roofs.filter(pl.col("dispatch_id").is_null()).select(
         "kernel_id",
@@ -236,9 +236,10 @@ def _achieved(roofs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _roofs(ceilings: pl.DataFrame) -> pl.DataFrame:
-    """The source of each roof by resource and number format, and the published figure: roof, dtype, …, published.
+    """Source of each roof by resource and number format, and the published figure: roof, dtype, …, published.
 
-    A measured ceiling precedes a reported one, and that a published one, as in the roofline.
+    As in the roofline, a measured ceiling takes precedence over a reported one, and a reported one over a published
+    one.
     """
     first = _best(ceilings)
     spec = ceilings.filter(pl.col("source").cast(pl.String) == "spec")
@@ -262,16 +263,16 @@ def _best(ceilings: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sources_alone(ceilings: pl.DataFrame) -> pl.DataFrame:
-    """The source of each resource's roofs, where all number formats have the same: roof, only_source."""
+    """The source of each resource's roofs if it is the same for all number formats: roof, only_source."""
     by_format = _roofs(ceilings).group_by("roof")
     one = pl.when(pl.col("roof_source").n_unique() == 1).then(pl.col("roof_source").first())
     return by_format.agg(only_source=one)
 
 
-#: Findings that cover at least this fraction of a kind's time represent all of it.
+#: Findings that cover at least this fraction of a kind's time are taken as representative.
 _SPEAKS_FOR: Final = 0.5
-#: An operator's rate is reported from this part of its kind's time on.
+#: An operator's rate is reported if it covers at least this fraction of its kind's time.
 _WORTH_TELLING: Final = 0.1
-#: Sources of a roof, the most trusted first.
+#: Roof sources, most trusted first.
 _PRECEDENCE: Final = {"measured": 0, "reported": 1, "spec": 2}
 _SCHEMA: Final = polars_types("kinds_of_work")

@@ -1,6 +1,6 @@
-"""Explanations for part of a share: a busy CPU, a late rank, a lowered clock, one-time work.
+"""Explain part of a share: a busy CPU, a late rank, a lowered clock, one-time work.
 
-The shares themselves are `shares`; waits that the trace did not record are `inferred_waits`.
+`shares` computes the shares themselves; `inferred_waits` finds waits that the trace did not record.
 """
 
 from collections.abc import Mapping
@@ -18,16 +18,16 @@ from aaco_pipeline.analysis.timeline.device_timeline import bounds, coverage
 CONTENTION: Final = "contention"
 IMBALANCE: Final = "imbalance"
 THROTTLING: Final = "throttling"
-#: Kinds of `first_calls` that cost time in a steady state, too, where they recur.
+#: Kinds of `first_calls` that also cost time in a steady state if they recur.
 RECURRING: Final = ("allocation", "compilation", "page_faults")
-#: Idle shares that the host's threads cause.
+#: Idle shares caused by the host's threads.
 _OF_HOST: Final = ("sync", "launch", "host")
-#: A sample counts as taken under load when the engine was busy for at least this share of the firmware's window.
+#: A sample counts as under load if the engine was busy for at least this fraction of the firmware's window.
 _LOADED: Final = 0.5
-#: A limit that costs less of the clock than this is ignored: clock samples scatter by as much.
+#: A limit that lowers the clock by less than this is ignored: clock samples vary by as much.
 _LEAST_LOSS: Final = 0.05
-#: Names in `throttle_reasons` of limits on power and current, and on temperature, as the driver spells them.
-#: NVIDIA's hardware slowdown is one of power or temperature, whichever the board reports.
+#: Driver names in `throttle_reasons` for power and current limits, and for temperature limits. NVIDIA's hardware
+#: slowdown is due to power or temperature, whichever the board reports.
 _POWER: Final = (
     r"(?i)^(?:ppt\d?|spl|fppt|sppt(?:_apu)?|tdc_\w+|edc_\w+|apcc|ppm"
     r"|sw_power_cap|board_limit|hw_power_brake_slowdown|hw_slowdown)$"
@@ -36,7 +36,7 @@ _THERMAL: Final = r"(?i)thm|temp|therm|^vrhot|^prochot"
 
 
 def contention(shares: Mapping[str, int], unprofiled: Usage) -> dict[str, int]:
-    """Per share caused by the host, the part in which its threads waited for a CPU in the unprofiled pass."""
+    """For each host-caused share, the part in which its threads waited for a CPU in the unprofiled pass."""
     caused = sum(shares[name] for name in _OF_HOST)
     if not unprofiled.length_ns or not unprofiled.run_delay_ns or not caused:
         return {}
@@ -46,10 +46,10 @@ def contention(shares: Mapping[str, int], unprofiled: Usage) -> dict[str, int]:
 
 
 def imbalance(shares: Mapping[str, int], collectives: pl.DataFrame, dispatches: pl.DataFrame) -> dict[str, int]:
-    """The part of `communication` in which the device's process waited for the last one to arrive.
+    """Return the part of `communication` in which the device's process waited for the last one to arrive.
 
-    `collectives` has dispatch_id and wait_ns; `dispatches` are those of the device in the window. A wait hidden by
-    compute is in no share, so waits count only for their part of the time of all collectives.
+    `collectives` has dispatch_id and wait_ns; `dispatches` are the device's in the window. A wait hidden by compute
+    belongs to no share, so waits count only in proportion to the exposed time of all collectives.
     """
     own = collectives.drop_nulls("wait_ns").join(dispatches, on="dispatch_id", how="semi")
     length = dispatches.join(collectives, on="dispatch_id", how="semi").select(pl.col("end_ns") - pl.col("start_ns"))
@@ -61,9 +61,9 @@ def imbalance(shares: Mapping[str, int], collectives: pl.DataFrame, dispatches: 
 
 
 def samples_of_the_run(tables: Mapping[str, pl.DataFrame], inside: pl.DataFrame) -> pl.DataFrame:
-    """The samples of devices that ran the workload: a capture may sample all cards of a host, also with other work.
+    """Return the samples of devices that ran the workload; a capture may also sample other cards of the host.
 
-    A session that was run here has the host to itself, and its sampler numbers devices differently from the kernels.
+    A session recorded here has the host to itself, and its sampler's device numbers differ from the kernels'.
     """
     samples, sessions = tables["gpu_samples"], tables["sessions"]
     if not sessions.filter(pl.col("source_kind") == "capture").height:
@@ -72,10 +72,10 @@ def samples_of_the_run(tables: Mapping[str, pl.DataFrame], inside: pl.DataFrame)
 
 
 def throttling(shares: Mapping[str, int], samples: pl.DataFrame, devices: pl.DataFrame) -> dict[str, int]:
-    """The part of `device` that a lowered clock cost, where the driver's counters name a limit.
+    """Return the part of `device` lost to a lowered clock, if the driver's counters name a limit.
 
-    time x (1 - median clock / highest clock), over samples under load limited by power, current or temperature. A high
-    temperature alone says nothing.
+    time x (1 - median clock / highest clock), over samples under load that are limited by power, current or
+    temperature. A high temperature alone proves nothing.
     """
     loaded = samples.filter(pl.col("gfx_activity_ratio").fill_null(1.0) >= _LOADED)
     named = loaded.drop_nulls("throttle_reasons").filter(
@@ -93,10 +93,10 @@ def throttling(shares: Mapping[str, int], samples: pl.DataFrame, devices: pl.Dat
 
 
 def recurring(idle: pl.DataFrame, first_calls: pl.DataFrame, pieces: pl.DataFrame) -> dict[tuple[str, str], int]:
-    """Idle time of the steady window that allocations, compilations or page faults fill, by share and kind.
+    """Idle time of the steady window filled by allocations, compilations or page faults, by share and kind.
 
-    `idle` has share, start_ns and end_ns of disjoint intervals; `pieces` (start_ns, end_ns) are the window. What lies
-    between two pieces, an interruption or the work of a first call, explains nothing in them.
+    `idle` has share, start_ns and end_ns of disjoint intervals; `pieces` (start_ns, end_ns) form the window. Time
+    between two pieces (an interruption or a first call) is ignored.
     """
     found: dict[tuple[str, str], int] = {}
     window = coverage(pieces)
@@ -104,7 +104,7 @@ def recurring(idle: pl.DataFrame, first_calls: pl.DataFrame, pieces: pl.DataFram
         calls = first_calls.filter(pl.col("kind") == kind).select("start_ns", "end_ns")
         if not calls.height:
             continue
-        # The intersection of two sets is the time both cover minus the time of their union.
+        # The intersection of two sets is the sum of their times minus the time of their union.
         during, either = coverage(calls), coverage(pl.concat([calls, pieces.select("start_ns", "end_ns")]))
         for (share,), own in idle.group_by("share", maintain_order=True):
             at = bounds(own)
@@ -115,32 +115,33 @@ def recurring(idle: pl.DataFrame, first_calls: pl.DataFrame, pieces: pl.DataFram
 
 
 Cause = Literal["work", "device", "host", "data"]
-#: A rank is the late one when it comes last to at least this part of the collectives that have a late rank.
+#: A rank is late if it arrives last at this fraction or more of the collectives that have a late rank.
 _MOSTLY: Final = 0.5
-#: The cause of its lateness is named where it explains at least this part of the others' shorter time.
+#: The cause of its lateness is named if it explains at least this fraction of the others' shorter time.
 _EXPLAINS: Final = 0.5
-#: Lateness below this share of the time is not reported: one of two ranks is always last.
+#: Lateness below this fraction of the time is not reported: one of two ranks always arrives last.
 _WORTH_TELLING: Final = 0.01
-#: Kernels that take longer by less than this factor are reported as a percentage.
+#: A slowdown of kernels below this factor is reported as a percentage.
 _IN_PERCENT: Final = 1.1
 _MS: Final = 1e6
-#: Columns of a dispatch that make launches of a kernel alike.
+#: Dispatch columns that identify equivalent launches of a kernel.
 GRID: Final = ("grid_x", "grid_y", "grid_z", "workgroup_x", "workgroup_y", "workgroup_z")
 
 
 @dataclass(frozen=True)
 class LateRank:
-    """The late rank and why it is late.
+    """The late rank and the cause of its lateness.
 
     Attributes:
         process_id: Its process.
-        rank: Its number, None where the capture does not number it.
-        late_ns: How much it comes after the first to the collectives to which it comes last: the median of the sums
-            over an iteration, or of each collective unless `in_iterations`.
-        cause: `work` (more kernels, or others), `device` (the same kernels and grids take longer), `data` (the same
-            kernels on other grids) or `host` (its device is idle before the collective); None where none explains most.
+        rank: Its number; None if the capture does not number it.
+        late_ns: Its delay after the first rank in the collectives where it arrives last: the median of the sums per
+            iteration, or of each collective unless `in_iterations`.
+        cause: `work` (more or different kernels), `device` (the same kernels and grids take longer), `data` (the same
+            kernels on other grids) or `host` (its device is idle before the collective); None if none explains most of
+            it.
         times: Factor by which its kernels take longer if the device is the cause; otherwise None.
-        operation: The collective in which most time is waited.
+        operation: The collective with the most waiting time.
     """
 
     process_id: int
@@ -153,10 +154,10 @@ class LateRank:
 
 
 def late_rank(tables: Mapping[str, pl.DataFrame]) -> LateRank | None:
-    """Find the late rank in the tables collectives, dispatches, kernels and processes; None where no single one is.
+    """Find the late rank from the tables collectives, dispatches, kernels and processes; None without a single one.
 
-    The excess of its time between collectives over the others' median is divided among idle time, calls of the same
-    kernels and grids that take longer, calls on grids that only it has, and the rest, which is additional work.
+    Its excess time between collectives over the others' median is divided into idle time, slower calls of the same
+    kernels and grids, calls on grids that only it has, and the rest, which is additional work.
     """
     known = tables["collectives"].drop_nulls("wait_ns")
     behind = known.filter(pl.col("is_straggler").fill_null(False))
@@ -189,7 +190,7 @@ def late_rank(tables: Mapping[str, pl.DataFrame]) -> LateRank | None:
 
 
 def in_words(late: LateRank) -> str:
-    """Describe the late rank without a full stop: `rank 1 is late by 2.1 ms an iteration (median), because it runs
+    """Describe the late rank, without a full stop: `rank 1 is late by 2.1 ms an iteration (median), because it runs
     more kernels: the others wait for it in all_reduce`."""
     name = f"rank {late.rank}" if late.rank is not None else f"process {late.process_id}"
     by = f"{late.late_ns / 1e6:.3g} ms" if late.late_ns >= _MS else f"{late.late_ns / 1e3:,.0f} µs"
@@ -239,9 +240,9 @@ def _cause(process: int, tables: Mapping[str, pl.DataFrame]) -> tuple[Cause | No
 
 
 def _rank(process: int, tables: Mapping[str, pl.DataFrame]) -> int | None:
-    """The process's rank; None where none is stated, or another participating process has the same.
+    """Return the process's rank; None if none is stated or another participating process has the same.
 
-    All processes that inherited one starter's environment variable report its value.
+    All processes that inherit one launcher's environment variable report its value.
     """
     ranked = tables["processes"].join(tables["collectives"].select("process_id").unique(), on="process_id", how="semi")
     ranks = dict(ranked.drop_nulls("rank").select("process_id", "rank").iter_rows())
@@ -250,8 +251,7 @@ def _rank(process: int, tables: Mapping[str, pl.DataFrame]) -> int | None:
 
 
 def _lateness(process: int, known: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
-    """Name, iteration and times of each collective of the process, whether it came last, and how long after the first
-    (0 where it did not)."""
+    """Times of each of the process's collectives, whether it arrived last, and its delay after the first (else 0)."""
     own = known.filter(pl.col("process_id") == process).join(
         dispatches.select("dispatch_id", "iteration", "start_ns", "end_ns"), on="dispatch_id"
     )
@@ -265,7 +265,7 @@ def _lateness(process: int, known: pl.DataFrame, dispatches: pl.DataFrame) -> pl
 
 
 def _between(collectives: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
-    """Intervals from one collective's end to the next one's beginning, per process, on its own clock."""
+    """Intervals from the end of one collective to the start of the next, per process, on its own clock."""
     own = dispatches.join(collectives.select("dispatch_id").unique(), on="dispatch_id", how="semi")
     ordered = own.drop_nulls(["start_ns", "end_ns"]).sort("process_id", "start_ns")
     starts = pl.col("end_ns").shift(1).over("process_id")
@@ -277,9 +277,9 @@ def _between(collectives: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFram
 def _of_kernels(
     process: int, computing: pl.DataFrame, spans: pl.DataFrame, others: int
 ) -> tuple[float, float | None, float]:
-    """Excess time of launches it shares with others, the factor that is, and time on grids that only it has.
+    """Return the excess time of launches shared with others, the corresponding factor, and the time on its own grids.
 
-    The last is what exceeds the others' time in the same kernels on grids that it does not have.
+    The last value is the time beyond the others' in the same kernels, on grids that they do not have.
     """
     bounds = spans.group_by("process_id").agg(first=pl.col("start_ns").min(), last=pl.col("end_ns").max())
     within = computing.join(bounds, on="process_id").filter(

@@ -1,6 +1,6 @@
-"""Upper bounds on the time saved by removing the cause of a class: the window minus what must remain of it.
+"""Upper bounds on the time saved by removing the cause of a class: the window minus the time that must remain.
 
-It also measures the time per repetition without a profiler, where the session has it.
+It also measures the time per repetition without a profiler, if the session has such a pass.
 """
 
 from collections.abc import Mapping
@@ -16,27 +16,26 @@ from aaco_pipeline.analysis.steady.parts import CUT_OFF
 from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, COMPUTE, Recorded
 from aaco_pipeline.analysis.timeline.device_timeline import coverage
 
-#: Kernels of two processes on one GPU differ by a percent or two; only the rest of the device's time is sure to stay.
+#: Kernel times of two processes on one GPU differ by one or two percent; only the rest of device time is sure to stay.
 DIFFERS: Final = 0.02
-#: The host's work differs more: the same 15,000 launches took 43.5 to 47.5 ms in three runs, a transformer's 74 to 80.
+#: Host work varies more: 15,000 identical launches took 43.5 to 47.5 ms in three runs, a transformer's 74 to 80 ms.
 HOST_DIFFERS: Final = 0.1
-#: A kernel's record includes the stamping of its two ends: kernels of 1,042 ns on record follow one another every
-#: 962 ns without a tracer (H100, CUPTI, a graph of 200).
+#: Kernel records include timestamping: 1,042 ns kernels run every 962 ns untraced (H100, CUPTI, a graph of 200).
 STAMPING_NS: Final = 100
-#: The first touch of memory that was just allocated refills the page tables' caches: 29 µs for 256 MiB (H100).
+#: The first access to newly allocated memory refills the TLBs: 29 µs for 256 MiB (H100).
 PAGE_BYTES: Final = 2 << 20
 PAGE_NS: Final = 250
 
 
 @dataclass(frozen=True)
 class Stays:
-    """The part that a fix leaves unchanged.
+    """The time that a fix leaves unchanged.
 
     Attributes:
-        idle: Parts of idle time that stay, each under a condition on its wait: always, unless it was for a `copy`,
-            unless the host's long `work` followed it, or except calls of `memory`, together with the rest of the wait
-            where they fill most of it.
-        copies: Which copies stay: all, none, or all but those that read back.
+        idle: Parts of idle time that stay, each under a condition on its wait: always; unless it was for a `copy`;
+            unless long host `work` followed it; or except `memory` calls, together with the rest of the wait if they
+            fill most of it.
+        copies: Copies that stay: all, none, or all except read-backs.
         working: The host still works, and the device may wait for that.
         launching: The host still launches, and the device may wait for that.
     """
@@ -48,26 +47,27 @@ class Stays:
 
 
 _ALWAYS, _NO_COPY, _NO_WORK, _NO_MEMORY = "always", "copy", "work", "memory"
-#: By class. Any other class disappears alone: collectives, a late rank, a lowered clock, a busy CPU, compilation.
+#: By class. The time of any other class disappears on its own: collectives, late rank, lowered clock, busy CPU,
+#: compilation.
 _STAYS: Final[Mapping[str, Stays]] = {
-    # A graph is one launch: it is in time where launches were late, and the host's own work runs beside it. A wait
-    # still drains the device, and the host's work before it launches again still keeps it idle.
+    # A graph is one launch, issued in time, and host work overlaps it. A wait still drains the device, and later host
+    # work idles it.
     "launch": Stays({"wait": _ALWAYS, "waited_work": _ALWAYS}, launching=False),
-    # Without waits the host runs ahead: its work is hidden, up to its own length. The copies it waited for go.
+    # Without waits, the host runs ahead and hides up to its own length of work. Copies that it waited for disappear.
     "sync": Stays({}, copies="but read-backs"),
-    # Work moved off the path removes the wait before it, which exists for its sake, but no other wait.
+    # Moving work off the path also removes the wait before it, but no other wait.
     "host": Stays({"wait": _NO_WORK, "restart": _NO_WORK}, working=False),
-    # Nothing waits for a pinned copy beside kernels, and one of many is one call; any other wait stays.
+    # Nothing waits for a pinned copy that overlaps kernels, and batched copies are one call; any other wait stays.
     "copy": Stays({"wait": _NO_COPY, "restart": _NO_COPY, "waited_work": _NO_COPY}, copies="none", launching=False),
-    # Freeing waits for the device; without it the host runs ahead. Other waits stay, but not the long work after them
-    # that is long because it allocates.
+    # Freeing memory waits for the device; without it the host runs ahead. Other waits stay, but not the long
+    # allocations after them.
     "allocation": Stays({"wait": _NO_MEMORY, "restart": _NO_MEMORY, "waited_work": _NO_MEMORY}),
 }
 
 
 @dataclass(frozen=True)
 class Held:
-    """Contents of a window, from which the time that a fix leaves is computed.
+    """Contents of a window, used to compute the time that remains after a fix.
 
     Attributes:
         whole_ns: Length of the window.
@@ -88,7 +88,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Unprofiled:
-    """The time of one of the window's `repetitions` without a profiler, and of the same under it."""
+    """Time of one of the window's `repetitions`, without and with a profiler."""
 
     repetitions: int
     period_ns: float
@@ -114,7 +114,7 @@ def held_in(
 
 
 def busy_by_copies(activities: pl.DataFrame, copies: pl.DataFrame, pieces: pl.DataFrame) -> dict[str, int]:
-    """Time of the pieces in which something runs, by the copies that stay; `copies` has copy_id and direction."""
+    """Busy time of the pieces, keyed by the copies that stay; `copies` has copy_id and direction."""
     category = pl.col("category").cast(pl.String)
     back = copies.filter(pl.col("direction").cast(pl.String) == "device_to_host").get_column("copy_id")
     is_copy = pl.col("activity_kind").cast(pl.String) == "memory_copy"
@@ -128,7 +128,7 @@ def busy_by_copies(activities: pl.DataFrame, copies: pl.DataFrame, pieces: pl.Da
 
 
 def saved(name: str, own_ns: int, held: Held) -> int:
-    """The most that removing the class's cause saves, in ns of the window: its own share `own_ns`, or more."""
+    """Return the most that removing the class's cause saves in the window, in ns: its own share `own_ns`, or more."""
     stays = _STAYS.get(name)
     if stays is None:
         return own_ns
@@ -141,12 +141,12 @@ def saved(name: str, own_ns: int, held: Held) -> int:
 
 
 def saved_unprofiled(name: str, own_ns: int, held: Held, without: Unprofiled) -> int | None:
-    """The most saved in one repetition without a profiler, in ns; None where its marks do not show its length.
+    """Return the maximum saving in one unprofiled repetition, in ns; None if its marks do not show its length.
 
-    The tracer slows the host's calls but not the device. The remaining time therefore comes from the trace, and the
-    saved time from the run without it: idle time except the host's own long work shrinks proportionally, and all time
-    added by the tracer comes off launching and the cause's own share. An asynchronous program's marks close before the
-    device is done: a period shorter than its kernels need says nothing.
+    The tracer slows host calls but not the device. The remaining time is therefore taken from the trace, and the total
+    from the untraced run: idle time shrinks proportionally, except for the host's own long work, and all tracer
+    overhead is deducted from launching and the cause's own share. An asynchronous program's marks close before the
+    device is done, so a period shorter than its kernels' time is not usable.
     """
     each = 1 / without.repetitions
     stays = _STAYS.get(name)
@@ -168,19 +168,19 @@ def saved_unprofiled(name: str, own_ns: int, held: Held, without: Unprofiled) ->
 
 
 def _busy(name: str, stays: Stays, held: Held) -> float:
-    """The least time that the device still works."""
+    """Return the minimum time that the device still works."""
     fresh = -(-held.fresh_bytes // PAGE_BYTES) * PAGE_NS if name == "allocation" else 0
     return max(0.0, (1 - DIFFERS) * held.busy_ns[stays.copies] - STAMPING_NS * held.kernels - fresh)
 
 
 def _long_work(held: Held) -> int:
-    """The host's long work while the device is idle, except calls that allocate, which are as slow as all calls."""
+    """Sum long host work while the device is idle, except allocation calls, which are slowed like all calls."""
     work = pl.col("work") + pl.col("waited_work")
     return int(held.idle.select((work - pl.min_horizontal("allocating", work)).sum()).item() or 0)
 
 
 def _idle(stays: Stays, held: Held) -> dict[str, int]:
-    """Idle time that stays, by part."""
+    """Return the remaining idle time by part."""
     gap = pl.sum_horizontal(*PARTS)
     unless = {
         _ALWAYS: pl.lit(True),
@@ -198,11 +198,11 @@ def _idle(stays: Stays, held: Held) -> dict[str, int]:
 
 
 def unprofiled(iterations: pl.DataFrame, window: Window) -> Unprofiled | None:
-    """The time from one measured iteration's beginning to the next one's: the mean of each run, the median of runs.
+    """Return the time from one measured iteration's start to the next: the mean per run, then the median over runs.
 
-    None unless the window's repetitions are exactly the traced run's marked iterations, and the other runs mark as
-    many: whole runs are not iterations, and a program that marks something else without a tracer is not comparable.
-    Iterations of a model come from one loop, however many a pass has.
+    None unless the window's repetitions are exactly the traced run's marked iterations and the other runs mark equally
+    many. Runs are not iterations, and a program that marks different units when untraced is not comparable. A model's
+    iterations come from one loop, however many a pass has.
     """
     if one_of(window.rule) != "iteration" or CUT_OFF in window.rule or not window.repetitions:
         return None

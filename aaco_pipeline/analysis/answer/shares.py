@@ -1,7 +1,7 @@
-"""Divide every nanosecond of the steady window into shares: what the device did, and what it waited for when idle.
+"""Divide every nanosecond of the steady window into shares: device work, and the causes of idle time.
 
-Idle time is divided by the edge that binds the next activity and by what the host did meanwhile. What explains a
-share is `reasons`, what removing its cause would save is `savings`.
+Idle time is divided by the edge that binds the next activity and by concurrent host work. `reasons` explains the
+shares; `savings` bounds the saving from removing a cause.
 """
 
 from collections.abc import Mapping
@@ -16,23 +16,23 @@ from aaco_pipeline.analysis.thresholds import LAUNCH_SIZED_NS
 from aaco_pipeline.analysis.timeline.activities import COMMUNICATION, COMPUTE, once_per_call
 from aaco_pipeline.analysis.timeline.device_timeline import Coverage, bounds, coverage
 
-#: Host work between two launches up to this length is the framework on its way to the next launch.
+#: Host work of up to this length between two launches counts as the framework's launch overhead.
 LAUNCH_PACE_NS: Final = 30_000
-#: A faster thread may take up to the time of so many of its launches: between layers a framework misses a few of them,
-#: a program that works beside launching misses many.
+#: A faster thread may take up to this many launch times: frameworks pause briefly between layers, other host work takes
+#: longer.
 _LAUNCHES_MISSED: Final = 16
-#: Up to this time, the way from a wait's end to the next launch belongs to the wait; beyond it, and if it is most of
-#: the idle time, it is the host's own work.
+#: Up to this time, the delay from a wait's end to the next launch belongs to the wait. Above it, it is the host's own
+#: work if it is most of the idle time.
 RESTART_NS: Final = 1_000_000
 #: Launches after a wait that drained the queue, before the host can have run ahead of the device.
 LAUNCHES_TO_RUN_AHEAD: Final = 8
 #: Parts of idle time. `wait`: a blocking call or another stream holds the device. `restart`: the first launches after
-#: it. `waited_work`: the host's own long work after a wait, before it launches again. `copying`: the call of a late
-#: copy, and the way from one copy to the next. `pace`: launching, and short host work between two launches. `work`:
-#: the host's own long work between launches.
+#: it. `waited_work`: long host work after a wait, before the next launch. `copying`: the call of a late copy, and the
+#: time from one copy to the next. `pace`: launching, and short host work between launches. `work`: long host work
+#: between launches.
 PARTS: Final = ("wait", "restart", "waited_work", "copying", "pace", "work")
 _WAITS: Final = ("sync", "dependency")
-#: Copies between host and device; those within a device are launched as kernels are.
+#: Copies between host and device; copies within a device are launched like kernels.
 _OVER_THE_LINK: Final = ("host_to_device", "device_to_host")
 _COPYING_CALL: Final = r"(?i)memcpy"
 
@@ -42,10 +42,10 @@ class Host:
     """Activity of the launching threads in a window.
 
     Attributes:
-        long_ns: Length from which host work between two launches counts as its own.
-        working_ns: All work at least that long, also beside a busy device.
-        pace_ns: Time from the previous launch, or from a wait in between, to each launch including its call, except
-            for copies between host and device. After a wait it counts at most the usual time, across long work none.
+        long_ns: Length from which host work between two launches counts as the host's own.
+        working_ns: All work of at least that length, including work that overlaps a busy device.
+        pace_ns: Time from the previous launch, or from a wait in between, to each launch including its call, except for
+            copies between host and device. After a wait it is capped at the usual time; after long work it is zero.
     """
 
     long_ns: int
@@ -58,8 +58,8 @@ def host_in(
 ) -> Host:
     """Measure the launching threads of `activities` (one device's, from `recorded`) within `pieces`.
 
-    Work is the time between calls of all launching threads together, because a thread that waits for another one does
-    not work.
+    Work is the time outside the calls of all launching threads together, because a thread that waits for another one is
+    not working.
 
     Args:
         activities: The device's activities.
@@ -86,12 +86,12 @@ def host_in(
 def idle_parts(
     gaps: pl.DataFrame, api_calls: pl.DataFrame, window: Coverage, long_ns: int, copies: pl.DataFrame
 ) -> pl.DataFrame:
-    """Divide each gap inside the window into nanoseconds of `PARTS`, in order of time; the rest is unknown.
+    """Divide each gap inside the window into nanoseconds of `PARTS`, in time order; the rest is unknown.
 
-    `copies` are the table's. Further columns: `after_copy` and `after_work` (whether the gap's wait, or the last one
-    before it, was for a copy, and whether the host then worked for long) and `allocating` (the gap's time inside the
-    window in calls that allocate or free memory). A gap in which work may have run unrecorded, according to a finding
-    (`doubt`), has no parts.
+    `copies` is the table. Further columns: `after_copy` and `after_work` (whether the gap's wait, or the last one
+    before it, was for a copy, and whether long host work followed) and `allocating` (the gap's time inside the window
+    in calls that allocate or free memory). A gap that may hide unrecorded work according to a finding (`doubt`) has no
+    parts.
     """
     ordered = gaps.pipe(_with_calls, api_calls).pipe(_with_copies, copies).sort("start_ns", "end_ns")
     length = pl.col("end_ns") - pl.col("start_ns")
@@ -107,7 +107,7 @@ def idle_parts(
     work = pl.when(certain & (away > long_ns)).then(away).otherwise(0)
     restarted = (waited | drained) & (worked > RESTART_NS) & (2 * worked > length)
     waited_work = pl.when(certain & restarted).then(worked).otherwise(0)
-    # In the call of a copy that takes longer than the idle time after it, the host waits for that copy.
+    # If the call of a copy takes longer than the idle time after it, the host waits for that copy.
     by_copy = (pl.col("cause") == "sync") & pl.col("call_copies") & (pl.col("copied_ns") < length).fill_null(False)
     between = pl.col("from_copy") & pl.col("to_copy") & (launching | drained | by_copy)
     copying = (
@@ -129,13 +129,13 @@ def idle_parts(
         after_work=pl.when(waited | (waited_work > 0)).then(waited_work > 0),
     )
     allocated = coverage(allocating(api_calls).drop_nulls(["start_ns", "end_ns"]))
-    # A gap cut by the window gives each of its parts in proportion; the rounding error stays unknown.
+    # A gap cut by the window contributes a proportional amount of each part; the rounding error stays unknown.
     own = pl.col("length").clip(lower_bound=1)
     return parts.with_columns(
         inside=pl.Series(window.between(*bounds(ordered)), dtype=pl.Int64),
         allocating=pl.Series(allocated.between(*bounds(ordered)), dtype=pl.Int64),
     ).select(
-        # In two steps, because the product of two long times exceeds 64 bits.
+        # Two steps, because the product of two long times would overflow 64 bits.
         *(
             pl.when(pl.col("inside") == pl.col("length"))
             .then(name)
@@ -150,11 +150,12 @@ def idle_parts(
 def _launches(
     activities: pl.DataFrame, api_calls: pl.DataFrame, waiting: pl.DataFrame, copies: pl.DataFrame
 ) -> pl.DataFrame:
-    """List the launches in order, with the time at which the way to each begins.
+    """List the launches in order, with the time at which the host started on each.
 
     Columns: process_id, thread_id, at_ns, returned_ns, next_ns, `is_kernel`, `moves` (between host and device), and
-    begin_ns: the previous launch, the end of its call if it moves, or the end of the last call in between that waits or
-    allocates (`held`). `next_held`: the next launch is held like this, or is a copy's, which owns the way to it.
+    begin_ns: the previous launch, the end of its call if it moves data, or the end of the last intervening call that
+    waits or allocates (`held`). `next_held`: the next launch is also held, or is a copy, which then owns the time
+    before it.
     """
     held = api_calls.join(waiting, on="call_id", how="semi").select(held_ns="start_ns", held_until_ns="end_ns")
     is_copy = pl.col("activity_kind").cast(pl.String) == "memory_copy"
@@ -184,7 +185,7 @@ def _launches(
 
 
 def _inside_of(launches: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
-    """The launches that begin within a piece, with its bounds `since` and `until`."""
+    """Return the launches that begin within a piece, with the piece's bounds `since` and `until`."""
     bounds = pieces.select(since="start_ns", until="end_ns").sort("since")
     return launches.join_asof(
         bounds, left_on="at_ns", right_on="since", strategy="backward", check_sortedness=False
@@ -192,9 +193,9 @@ def _inside_of(launches: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
 
 
 def _pace(launches: pl.DataFrame, pauses: pl.DataFrame) -> int:
-    """Sum the time on the way to launches, including their calls, except copies between host and device.
+    """Sum the time before launches, including their calls, except copies between host and device.
 
-    The way after a wait counts at most as a usual one, because part of it may exist because of the wait.
+    The time before a launch that follows a wait is capped at the usual time, because part of it may be due to the wait.
     """
     ways = launches.join_asof(
         pauses.select(paused_ns="start_ns").sort("paused_ns"),
@@ -211,14 +212,14 @@ def _pace(launches: pl.DataFrame, pauses: pl.DataFrame) -> int:
     )
     usual = ways.filter(~pl.col("held")).get_column("way").median() or 0
     own = pl.when("held").then(pl.min_horizontal("way", pl.lit(usual))).otherwise("way")
-    # The way to the next launch contains the call of the previous one, unless a wait lies between.
+    # The time before a launch includes the previous launch's call, unless a wait separates them.
     in_next = (pl.col("way").is_not_null() & ~pl.col("held")).shift(-1).fill_null(False)
     call = pl.when(~pl.col("moves") & ~in_next).then(pl.col("returned_ns") - pl.col("at_ns")).otherwise(0)
     return int(ways.select((own.fill_null(0) + call).sum()).item() or 0)
 
 
 def _pauses(launches: pl.DataFrame, api_calls: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
-    """The intervals (start_ns, end_ns) of the pieces in which no launching thread is in a call or an operator."""
+    """Return the intervals (start_ns, end_ns) of the pieces with no launching thread in a call or an operator."""
     threads = launches.select("process_id", "thread_id").unique()
     own = api_calls.join(threads, on=["process_id", "thread_id"], how="semi", nulls_equal=True)
     low, high = (pieces.get_column(name) for name in ("start_ns", "end_ns"))
@@ -241,11 +242,11 @@ def _pauses(launches: pl.DataFrame, api_calls: pl.DataFrame, pieces: pl.DataFram
 
 
 def _with_calls(gaps: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
-    """Join the gaps with their host call.
+    """Join the gaps with their host calls.
 
-    `after_wait_ns`: for gaps explained by a recorded wait, the time from it to the next launch in which the launching
-    thread was in no launching call or operator; otherwise null. `in_call_ns`: from the call's beginning to the gap's
-    end. `call_copies`: whether the call copies.
+    `after_wait_ns`: for gaps explained by a recorded wait, the time from the wait to the next launch that the launching
+    thread spent outside launching calls and operators; otherwise null. `in_call_ns`: from the start of the call to the
+    end of the gap. `call_copies`: whether the call copies.
     """
     named = gaps.select(call_id="host_call_id").drop_nulls().unique()
     calls = (
@@ -274,8 +275,7 @@ def _with_calls(gaps: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_copies(gaps: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
-    """Mark the gaps after and before a copy between host and device (`from_copy`, `to_copy`), with the length of the
-    copy before (`copied_ns`)."""
+    """Mark gaps next to a host/device copy (`from_copy`, `to_copy`), with the previous copy's length (`copied_ns`)."""
     over = _over_the_link(copies)
     lengths = copies.select(previous_activity_id="copy_id", copied_ns=pl.col("end_ns") - pl.col("start_ns"))
     return gaps.join(
@@ -292,12 +292,12 @@ def _with_copies(gaps: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
 
 
 def _over_the_link(copies: pl.DataFrame) -> pl.Series:
-    """The copy_ids of copies between host and device."""
+    """Return the copy_ids of copies between host and device."""
     return copies.filter(pl.col("direction").cast(pl.String).is_in(_OVER_THE_LINK)).get_column("copy_id")
 
 
 DEVICE: Final = "device"
-#: Shares of equal size are named in this order.
+#: Shares of equal size are listed in this order.
 SHARES: Final = (DEVICE, "communication", "copy", "sync", "launch", "host", "unknown")
 #: Shares of idle time by their parts.
 _OF_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -317,17 +317,17 @@ def device_shares(
     *,
     long_ns: int,
 ) -> dict[str, int]:
-    """Divide one device's steady window into nanoseconds by share, which sum to it exactly. Empty without a window.
+    """Divide one device's steady window into shares in ns that sum to it exactly; empty without a window.
 
     Idle time that no gap accounts for is `unknown`.
 
     Args:
         activities: start_ns, end_ns and category of the device's activities.
         gaps: The device's rows of the table.
-        api_calls: At least the calls that the gaps refer to.
+        api_calls: The host calls, at least those to which the gaps refer.
         pieces: Disjoint intervals (start_ns, end_ns): the window.
-        copies: At least the copies that the gaps refer to.
-        long_ns: Host work between two launches that is longer is its own.
+        copies: The copies, at least those to which the gaps refer.
+        long_ns: Longer host work between two launches counts as the host's own.
     """
     window = int(pieces.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())
     if not window:
@@ -344,13 +344,13 @@ def device_shares(
 
 
 def host_shares(unprofiled: Usage, traced: Usage, operators_ns: int | None) -> tuple[dict[str, int], dict[str, int]]:
-    """Divide the unprofiled iterations on the CPU provider into shares, with the part of each due to contention.
+    """Divide the unprofiled iterations on the CPU provider into shares, with the part of each caused by contention.
 
-    The window is the iterations' length. Threads that needed no CPU slept or waited for something else (`host`); for
-    the rest they ran or waited for a CPU. The operators' own time in the traced pass (`operators_ns`, over all its
-    iterations, without operators as short as a call) is the device's, the remainder the runtime's (`launch`).
-    Run-queue delay is contention in both. Without a traced pass or `operators_ns` the two cannot be separated:
-    `unknown`. Empty without iterations or their CPU time.
+    The window is the total length of the iterations. The time in which threads needed no CPU is `host`: they slept or
+    waited. The rest they spent running or waiting for a CPU. The operators' own time in the traced pass
+    (`operators_ns`, over all its iterations, without operators as short as a call) belongs to the device, the remainder
+    to the runtime (`launch`). Run-queue delay is contention in both. Without a traced pass or `operators_ns` the two
+    cannot be separated: `unknown`. Empty without iterations or their CPU time.
     """
     length, cpu, delay = unprofiled.length_ns, unprofiled.cpu_time_ns, unprofiled.run_delay_ns or 0
     if not length or cpu is None:
@@ -361,7 +361,7 @@ def host_shares(unprofiled: Usage, traced: Usage, operators_ns: int | None) -> t
         shares["unknown"] = wanted
         return shares, {}
     each = wanted / unprofiled.iterations
-    # The traced operators' time includes their own waits for a CPU, as `wanted` does.
+    # Like `wanted`, the traced operators' time includes their own waits for a CPU.
     own_delay = _delayed(traced)
     ran = operators_ns / traced.iterations * (1 - own_delay)
     runnable = each * cpu / (cpu + delay)
@@ -372,10 +372,10 @@ def host_shares(unprofiled: Usage, traced: Usage, operators_ns: int | None) -> t
 
 
 def operators_ns(dispatches: pl.DataFrame) -> int | None:
-    """Nanoseconds in operators that take longer than it takes to start them; None without operators.
+    """Sum the time of operators that take longer than their launch, in ns; None without operators.
 
-    `dispatches` has kernel_id and self_ns: control flow includes the time of what runs inside it, but self times add
-    up. The time of an operator as short as its call belongs to the call: to the runtime and the profiler.
+    `dispatches` has kernel_id and self_ns. Control flow includes the time of nested operators, but self times add up.
+    An operator as short as its call is attributed to the call, that is, to the runtime and the profiler.
     """
     if dispatches.is_empty():
         return None
@@ -384,12 +384,12 @@ def operators_ns(dispatches: pl.DataFrame) -> int | None:
 
 
 def on_cpu_ratio(traced: Usage) -> float:
-    """Share of the traced iterations' runnable time in which their threads had a CPU; 1 where it was not read."""
+    """Fraction of the traced iterations' runnable time in which their threads had a CPU; 1 if not recorded."""
     return 1 - _delayed(traced)
 
 
 def largest(shares: Mapping[str, int]) -> list[str]:
-    """The nonzero shares, largest first; equal ones in the order of `SHARES`."""
+    """Return the nonzero shares, largest first; ties in the order of `SHARES`."""
     return sorted((name for name in shares if shares[name]), key=lambda name: (-shares[name], SHARES.index(name)))
 
 

@@ -1,14 +1,14 @@
-"""Terms that several parts of an answer share: names of windows, and advice.
+"""Terms shared by several parts of an answer: window names and advice.
 
-It imports nothing of the analysis, because the report's words use it too.
+It imports nothing from the analysis, because the report's wording uses it too.
 """
 
 from typing import Final
 
-#: Rules of windows without a steady part: everything recorded, and nothing at all.
+#: Rules for windows without a steady part: everything recorded, and nothing at all.
 WHOLE: Final = "the whole recording"
 NO_WINDOW: Final = "none"
-#: Advice for work near its roof; the most that can be saved is then what reaching the roof saves.
+#: Advice for work near its roof; the maximum saving then comes from reaching the roof.
 AT_ROOF: Final = "Near this peak, only less work or a narrower number format saves more"
 #: Advice for copies whose calls take longer than the copies.
 PACK: Final = "Pack these copies into one"
@@ -20,6 +20,6 @@ def one_of(rule: str) -> str:
 
 
 def each_of(rule: str) -> str:
-    """`an iteration` or `a repetition`, depending on the window's rule."""
+    """Return `an iteration` or `a repetition`, depending on the window's rule."""
     one = one_of(rule)
     return f"{'an' if one[0] in 'aeiou' else 'a'} {one}"

@@ -1,6 +1,6 @@
-"""The window that an answer judges, and whether the recording supports an answer at all.
+"""Select the window to analyse, and decide whether the recording supports an answer.
 
-Validity is decided before any share is computed. How a steady section is found is `aaco_pipeline.analysis.steady`.
+Validity is decided before any share is computed. `aaco_pipeline.analysis.steady` finds the steady section.
 """
 
 from collections.abc import Mapping
@@ -14,25 +14,25 @@ from aaco_pipeline.analysis.timeline.device_timeline import coverage
 
 INCOMPLETE: Final = "incomplete"
 COLD_START: Final = "cold_start"
-#: Repeating work below this fraction of the device's work does not represent the recording.
+#: Repeating work below this fraction of device work does not represent the recording.
 _SPEAKS: Final = 0.25
-#: The finding on an interval in which work ran that was launched before the recording.
+#: Finding for an interval in which work ran that was launched before the recording.
 BEFORE_RECORDING: Final = "wait_for_unrecorded_work"
 
 
 @dataclass(frozen=True)
 class Invalid:
-    """The reason why there is no answer, in a sentence without its full stop."""
+    """Reason why there is no answer, as a sentence without its full stop."""
 
     verdict: Literal["incomplete", "cold_start"]
     reason: str
 
 
 def without_steady_part(parts: pl.DataFrame, activities: pl.DataFrame) -> Invalid | None:
-    """Reject a device whose `parts` contain nothing steady that represents it; None where they do.
+    """Reject a device whose `parts` contain no representative steady work; None if they do.
 
-    Repeating work represents the device if it contains a good part of its busy time; iterations marked by the program
-    always do. `activities` (start_ns, end_ns) and `parts` are the device's.
+    Repeating work represents the device if it covers enough of its busy time; iterations marked by the program always
+    do. `activities` (start_ns, end_ns) and `parts` belong to the device.
     """
     steady = parts.filter(pl.col("part").cast(pl.String) == "steady")
     if steady.height:
@@ -55,10 +55,10 @@ def without_steady_part(parts: pl.DataFrame, activities: pl.DataFrame) -> Invali
 def without_answer(
     shares: Mapping[str, int], gaps: pl.DataFrame, findings: pl.DataFrame, *, host_calls: bool
 ) -> Invalid | None:
-    """Reject a window whose largest share is unknown because the recording lacks the evidence.
+    """Reject a window whose largest share is unknown because the recording lacks evidence.
 
-    It is `incomplete` where no host calls were recorded, or where work may have run in most of that time without a
-    record, according to a finding (`gaps.doubt`). A finding that voids the answer voids it here.
+    It is `incomplete` if no host calls were recorded, or if unrecorded work may have run in most of that time according
+    to a finding (`gaps.doubt`). A finding that voids the answer is applied here.
     """
     for finding in findings.iter_rows(named=True):
         if "bottlenecks.label" in finding["voids"]:
@@ -77,9 +77,9 @@ def without_answer(
 
 @dataclass(frozen=True)
 class Window:
-    """A device's steady pieces (start_ns, end_ns), the rule that found them, and the time beside them.
+    """A device's steady pieces (start_ns, end_ns), the rule that found them, and the time outside them.
 
-    `repetitions` and the time of one, `period_ns`, are None where nothing repeats.
+    `repetitions` and the time of one, `period_ns`, are None if nothing repeats.
     """
 
     device: int
@@ -91,14 +91,14 @@ class Window:
 
 
 def busiest(activities: pl.DataFrame) -> int:
-    """The device whose kernels and copies took most time; the lowest number of equals."""
+    """Return the device with the most kernel and copy time; ties go to the lowest number."""
     known = activities.select("device_id", "start_ns", "end_ns").drop_nulls("device_id")
     time = known.group_by("device_id").agg(time=(pl.col("end_ns") - pl.col("start_ns")).sum())
     return int(time.sort("time", "device_id", descending=[True, False]).item(0, "device_id"))
 
 
 def of_device(rows: pl.DataFrame, device: int) -> pl.DataFrame:
-    """The rows of the device: usually all of them, in which case the large table is not copied."""
+    """Return the device's rows; if these are all rows, which is usual, the large table is not copied."""
     own = (rows.get_column("device_id") == device).fill_null(False)
     return rows if own.all() else rows.filter(own)
 
@@ -109,7 +109,7 @@ def whole_recording(own: pl.DataFrame, device: int) -> Window:
 
 
 def steady_window(parts: pl.DataFrame, own: pl.DataFrame, device: int, tables: Mapping[str, pl.DataFrame]) -> Window:
-    """The steady pieces, without a wait at their beginning for work that ran before the recording."""
+    """Return the steady pieces without an initial wait for work that ran before the recording."""
     steady = parts.filter(pl.col("part") == "steady").sort("start_ns")
     waited = tables["completeness_findings"].filter(
         (pl.col("finding") == BEFORE_RECORDING) & pl.col("end_ns").is_not_null()
@@ -125,19 +125,19 @@ def steady_window(parts: pl.DataFrame, own: pl.DataFrame, device: int, tables: M
             )
             rule += "; what waits for work of before the recording is left out"
     first, last = int(own.get_column("start_ns").to_numpy().min()), int(own.get_column("end_ns").to_numpy().max())
-    # The parts cover the whole recording; the activities may be those of marked iterations alone.
+    # The parts cover the recording; the activities may be limited to the marked iterations.
     pieces = pieces.with_columns(
         pl.max_horizontal("start_ns", pl.lit(first, pl.Int64)), pl.min_horizontal("end_ns", pl.lit(last, pl.Int64))
     ).filter(pl.col("start_ns") < pl.col("end_ns"))
     times, period = steady.row(0, named=True)["repetitions"], steady.row(0, named=True)["period_ns"]
     judged = int(pieces.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())
-    # There may be fewer marks than work in the window; repetitions found in it fill it.
+    # The window may have fewer marks than work; the repetitions found in it fill it.
     own_ns = period if one_of(rule) == "iteration" or not times else round(judged / times)
     return Window(device, pieces, rule, everything - judged, times, own_ns)
 
 
 def inside(rows: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
-    """The dispatches or copies that begin in a piece."""
+    """Return the dispatches or copies that begin in a piece."""
     if rows.is_empty():
         return rows
     bounds = pieces.rename({"start_ns": "piece_start_ns", "end_ns": "piece_end_ns"})
@@ -151,7 +151,7 @@ def inside(rows: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-#: Calls that allocate or free memory, except on a stream's own pool: freeing waits for the device, too.
+#: Calls that allocate or free memory, except from a stream's own pool; freeing also waits for the device.
 _ALLOCATES: Final = (
     r"^(?:hip|cuda)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister))"
     r"|^cuMem(?:Alloc|Free|Create|Release|Map|Unmap|Host|Address)|^hsa_amd_memory_pool_(?:allocate|free)"
@@ -160,7 +160,7 @@ _OF_A_POOL: Final = r"Async|FromPool"
 
 
 def allocating(api_calls: pl.DataFrame) -> pl.DataFrame:
-    """The calls that allocate or free memory, repeated as in the table; there are few names and many calls."""
+    """Return the calls that allocate or free memory, in table order; few names, many calls."""
     names = api_calls.get_column("name").unique().cast(pl.String)
     named = names.filter(names.str.contains(_ALLOCATES) & ~names.str.contains(_OF_A_POOL))
     return api_calls.filter(pl.col("name").cast(pl.String).is_in(named.implode()))

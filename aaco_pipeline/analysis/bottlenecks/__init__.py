@@ -1,1 +1,1 @@
-"""Signals and rules that name what limits a session and its kernels."""
+"""Signals and rules that identify what limits a session and its kernels."""

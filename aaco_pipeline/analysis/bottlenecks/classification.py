@@ -1,7 +1,7 @@
-"""Classify each kernel's bottleneck: rules, as a file states them, applied to measured signals.
+"""Classify each kernel's bottleneck by applying rules from a file to measured signals.
 
-The signals are `kernel_signals`; the result is the table `bottlenecks`. A session's time is divided into exact shares
-(`aaco_pipeline.analysis.answer`), not by rules.
+`kernel_signals` computes the signals; the result is the table `bottlenecks`. A session's time is not classified by
+rules but divided into exact shares (`aaco_pipeline.analysis.answer`).
 """
 
 import dataclasses
@@ -22,13 +22,13 @@ from aaco_pipeline.lake.contracts import polars_types
 Scope = Literal["kernel"]
 _Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 _Text = Annotated[str, Field(min_length=1)]
-#: Values read from a file are validated on construction, and refused with the name of the key.
+#: Values read from a file are validated on construction; an error names the key.
 _STRICT: Final = ConfigDict(extra="forbid")
 
 
 @dataclasses.dataclass(frozen=True)
 class Signal:
-    """A named value; null with the reason where it was not measured. `source` is the table it comes from."""
+    """A named value, or null with a reason if it was not measured. `source` is the table that it comes from."""
 
     value: float | None
     unit: str
@@ -38,10 +38,10 @@ class Signal:
 
 @dataclass(frozen=True, config=_STRICT)
 class Condition:
-    """A condition on one signal for a label. A condition of weight 0 is shown, or required, but does not count.
+    """A condition on one signal for a label. A weight of 0 means shown or required, but not scored.
 
-    `graded`: the value itself, clipped to 0..1, is the support, instead of all or nothing. `required`: without it the
-    rule does not hold at all, measured or not. `because` states the source of the threshold.
+    `graded`: the value itself, clipped to 0..1, is the support, instead of all or nothing. `required`: the rule fails
+    if the condition does not hold, measured or not. `because` names the source of the threshold.
     """
 
     signal: _Name
@@ -57,12 +57,12 @@ class Condition:
         return self.at_least if self.at_least is not None else self.at_most
 
     def holds(self, value: float) -> bool:
-        """Return whether the value is on the right side of the thresholds, of which both, one or none may be given."""
+        """Return whether the value is on the right side of the thresholds, of which both, one or neither may be set."""
         above = self.at_least is None or value >= self.at_least
         return above and (self.at_most is None or value <= self.at_most)
 
     def support(self, value: float | None) -> float:
-        """The share of its weight that the condition adds, 0..1; a signal that was not measured adds nothing."""
+        """Return the fraction of its weight that the condition adds, 0..1; an unmeasured signal adds nothing."""
         if value is None or not self.holds(value):
             return 0.0
         return min(1.0, max(0.0, value)) if self.graded else 1.0
@@ -70,10 +70,10 @@ class Condition:
 
 @dataclass(frozen=True, config=_STRICT)
 class Rule:
-    """The conditions under which a label holds.
+    """Conditions for a label.
 
     Rules of a lower `tier` come first whatever their score: a cause that explains the time outranks one that may have
-    influenced it. A rule that is `runner_up_only` gives no label.
+    influenced it. A `runner_up_only` rule cannot provide the label.
     """
 
     label: _Name
@@ -92,7 +92,7 @@ class Rule:
 
 @dataclass(frozen=True, config=_STRICT)
 class Undecided:
-    """A signal that leaves no label where it exceeds the best score: time of unknown cause."""
+    """A signal that suppresses the label if it exceeds the best score: time without a known cause."""
 
     signal: _Name
     scope: Scope
@@ -101,7 +101,7 @@ class Undecided:
 
 @dataclass(frozen=True, config=_STRICT)
 class Rules:
-    """All rules in order, and the least score that suffices for a label."""
+    """All rules in order, and the minimum score for a label."""
 
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
     least_score: Annotated[float, Field(ge=0, le=1)]
@@ -113,7 +113,7 @@ class Rules:
 
 @dataclasses.dataclass(frozen=True)
 class SignalEvidence:
-    """One condition that counted, as in the table `bottlenecks`."""
+    """A condition that counted, as stored in the table `bottlenecks`."""
 
     signal: str
     value: float
@@ -125,7 +125,7 @@ class SignalEvidence:
 
 @dataclasses.dataclass(frozen=True)
 class Judgement:
-    """The verdict on one kernel; `rule` is null when the evidence is too thin, and then `score` is, too."""
+    """The verdict on one kernel; `rule` and `score` are null if the evidence is insufficient."""
 
     rule: Rule | None
     runner_up: str | None
@@ -135,14 +135,15 @@ class Judgement:
 
 
 def judge(signals: Mapping[str, Signal], rules: Rules, scope: Scope) -> Judgement:
-    """Choose the label with the highest score and the second best, with their evidence.
+    """Choose the labels with the highest and second-highest score, with their evidence.
 
-    A rule's score is the weight of its conditions that hold, graded ones in part, over the weight of all of them. It is
-    out when a required condition does not hold. Of several rules for one label the best counts. `missing` are signals
-    that were not measured and would have counted in the rules of label and runner-up, or in any rule without a label.
+    A rule's score is the weight of its conditions that hold (fractions of it for graded ones) over the weight of all of
+    them. A rule is dropped if a required condition does not hold. If several rules give the same label, the best one
+    counts. `missing` lists unmeasured signals that would have counted in the rules of label and runner-up or, without a
+    label, in any rule.
     """
     scored = [(score, rule) for rule in rules.of(scope) if (score := _score(rule, signals)) is not None]
-    # The sort is stable: of equal scores the rule that comes first in the file wins.
+    # The sort is stable: ties go to the rule that comes first in the file.
     enough = sorted(
         (pair for pair in scored if pair[0] >= rules.least_score), key=lambda pair: (pair[1].tier, -pair[0])
     )
@@ -182,7 +183,7 @@ def _value(signals: Mapping[str, Signal], name: str) -> float | None:
 
 
 def _evidence(rules: Sequence[Rule], signals: Mapping[str, Signal]) -> tuple[SignalEvidence, ...]:
-    """The measured signals of the rules, the label's before the runner-up's, each once."""
+    """Return the measured signals of both rules without duplicates, the label's before the runner-up's."""
     found: dict[str, SignalEvidence] = {}
     for rule in rules:
         for condition in rule.conditions:
@@ -208,7 +209,7 @@ _RULES: Final = TypeAdapter(Rules)
 
 
 def rules_of(content: object, path: Path) -> Rules:
-    """Parse the rules in the content of the YAML file at `path`. Raises UsageError naming file and key."""
+    """Parse the rules in the content of the YAML file at `path`. Raises UsageError that names file and key."""
     if not isinstance(content, dict):
         raise UsageError(f"{path}: found no keys; write least_score and rules, as aaco_pipeline's own {RULES_FILE}")
     shared, texts = (content.pop(key, None) or {} for key in ("shared", "recommendations"))
@@ -227,20 +228,20 @@ def rules_of(content: object, path: Path) -> Rules:
         first = error.errors()[0]
         steps = list(first["loc"])
         if steps[:1] == ["rules"] and len(steps) > 1:
-            # A family expands to several rules; the error names its place in the file.
+            # A family expands to several rules; the error names its position in the file.
             steps[1] = members[int(steps[1])][0]
         where = ".".join(str(step) for step in steps) or "the file"
         raise UsageError(f"{path}: {where}: {first['msg']}; write it as in aaco_pipeline's own {RULES_FILE}") from error
 
 
 def _labels(rule: Any) -> list[Any]:
-    """The labels of a family, or the one of a rule."""
+    """Return the labels of a family, or a rule's only label."""
     label = rule.get("label") if isinstance(rule, dict) else None
     return label if isinstance(label, list) else [label]
 
 
 def _written_out(rule: Any, label: Any, shared: Mapping[str, Any], texts: Mapping[str, Any]) -> Any:
-    """Write out the rule of one label; anything malformed is left as it is for validation to refuse."""
+    """Expand the rule for one label; malformed parts are left unchanged for validation to reject."""
     if not isinstance(rule, dict) or not isinstance(label, str):
         return rule
     text = texts.get(label)
@@ -266,7 +267,7 @@ def _filled(value: Any, label: str) -> Any:
     return value.replace("{label}", label) if isinstance(value, str) else value
 
 
-#: Tables of a session that provide the signals; a missing table counts as one without rows.
+#: Tables of a session that provide the signals; a missing table is treated as empty.
 INPUTS: Final = (
     *("sessions", "dispatches", "kernels", "kernel_stats", "operator_kernels", "model_nodes", "roofline"),
     *("counter_metrics", "occupancy", "att_stalls", "resource_bounds", "critical_path", "critical_path_summary"),
@@ -274,9 +275,9 @@ INPUTS: Final = (
 
 
 def classify(tables: Mapping[str, pl.DataFrame], rules: Rules, on_cpu: float = 1.0) -> pl.DataFrame:
-    """Compute the kernels' rows of `bottlenecks`: every kernel with statistics, judged.
+    """Compute the rows of `bottlenecks` for every kernel with statistics.
 
-    `tables` are those of `INPUTS`; `on_cpu` as in `kernel_signals`. The result does not depend on the order of rows.
+    `tables` are those in `INPUTS`; `on_cpu` as in `kernel_signals`. The result does not depend on row order.
     """
     signals = kernel_signals(tables, on_cpu)
     reach = reach_of_kernels(tables)
@@ -285,10 +286,10 @@ def classify(tables: Mapping[str, pl.DataFrame], rules: Rules, on_cpu: float = 1
 
 
 def reach_of_kernels(tables: Mapping[str, pl.DataFrame]) -> dict[int, float]:
-    """The share of the run that each kernel could save at most: its time on the critical path over the window.
+    """Return the largest fraction of the run that each kernel could save: its critical-path time over the window.
 
-    Amdahl's law: work off the path can become free without the whole becoming faster. Kernels without a place on the
-    path, because none was found, are left out.
+    By Amdahl's law, removing work off the path does not shorten the run. Kernels without a known position on the path
+    are omitted.
     """
     summary = tables["critical_path_summary"].filter(pl.col("scope") == "session")
     window = int(summary.item(0, "window_ns")) if summary.height else 0

@@ -1,6 +1,6 @@
-"""Signals about each kernel that could name its bottleneck, one column each, null where nothing measured it.
+"""Signals about each kernel that could identify its bottleneck, one column each; null if not measured.
 
-The decision whether a kernel's nearest roof limits it is made here alone, for labels, reports and sessions.
+Only this module decides whether a kernel's nearest roof limits it, for labels, reports and sessions.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from aaco_pipeline.analysis.thresholds import (
 )
 from aaco_pipeline.analysis.timeline.activities import COMMUNICATION_FAMILY
 
-#: The label of a resource of `ceilings` that limits a kernel.
+#: Labels of the resources of `ceilings` that can limit a kernel.
 LABEL_OF_RESOURCE: Final[Mapping[str, str]] = {
     "vector": "compute_vector",
     "vector_packed": "compute_vector",
@@ -36,9 +36,9 @@ LABEL_OF_RESOURCE: Final[Mapping[str, str]] = {
     "lds": "memory_lds",
 }
 ROOF_LABELS: Final = tuple(dict.fromkeys(LABEL_OF_RESOURCE.values()))
-#: Quality flag of the roofline for work from shapes and formulas, which is the least possible.
+#: Quality flag of the roofline for work derived from shapes and formulas, which is a lower bound.
 MODEL_BASED: Final = "model_based"
-#: Decoration of a kernel's symbol by tools, which is no difference of code.
+#: Decoration that tools add to a kernel's symbol; it does not distinguish code.
 _DECORATION: Final = r"\s*\[clone [^\]]*\]|\.kd$"
 
 #: The columns of `kernel_limits`.
@@ -57,12 +57,11 @@ def kernel_limits(
     """Decide which roof limits each kernel: one row per kernel with statistics, sorted by kernel_id.
 
     Args:
-        placed: Rows of `roofline` about whole kernels.
-        stats: `kernel_stats`; a kernel's length is the median of its dispatches, so that a short kernel that lost its
-            CPU once is still a short one.
-        launched: kernel_id, name and `grid`, which identifies the grids that it was launched with.
-        indirect: kernel_id and `indirect_access`, 1 where it reads through indices, 0 where it does not, null if
-            unknown.
+        placed: Rows of `roofline` about complete kernels.
+        stats: `kernel_stats`; a kernel's duration is the median of its dispatches, so that a short kernel that was once
+            descheduled still counts as short.
+        launched: kernel_id, name and `grid`, which identifies the grids of its launches.
+        indirect: kernel_id and `indirect_access`: 1 if it reads through indices, 0 if not, null if unknown.
         on_cpu: Share of the kernels' time in which they had a CPU, 1 on other devices. Nearness to roofs refers to
             that time alone.
 
@@ -96,7 +95,7 @@ def kernel_limits(
 
 
 def grids(dispatches: pl.DataFrame) -> pl.DataFrame:
-    """kernel_id and `grid`: the sizes of grid and work-group that each kernel was launched with, as one text."""
+    """kernel_id and `grid`: the grid and work-group sizes of each kernel's launches, as one string."""
     sizes = dispatches.select("kernel_id", "grid_work_items", "workgroup_work_items").unique()
     text = pl.format("{}/{}", pl.col("grid_work_items").fill_null(0), pl.col("workgroup_work_items").fill_null(0))
     return sizes.group_by("kernel_id").agg(grid=text.sort().str.join(","))
@@ -120,8 +119,8 @@ def _labelled(placed: pl.DataFrame, on_cpu: float) -> pl.DataFrame:
 def _of_same_code(kernels: pl.DataFrame) -> pl.DataFrame:
     """Add `too_short` and `share`, and decide `nearest` and `second` over all kernels of the same code and grid.
 
-    The same code may do different work: a kernel whose length or share of a roof differs from the others' by more than
-    the uncertainty is decided alone. One as long as the others whose own work was not placed gets their result.
+    The same code may do different work: a kernel whose duration or roof share differs from the others' by more than the
+    uncertainty is decided on its own. A kernel of the same duration whose work was not placed gets the group's result.
     """
     length = pl.when(pl.col("code").is_not_null()).then(pl.col("median_ns").mean().over("code"))
     alike = ((pl.col("median_ns") - length).abs() <= ROOF_UNCERTAINTY * length).fill_null(False)
@@ -158,7 +157,7 @@ def _of_same_code(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _roofs_of_codes(rows: pl.DataFrame) -> pl.DataFrame:
-    """code, label, together, rank: the share of each roof over a code's kernels together, the nearest with rank 0."""
+    """code, label, together, rank: each roof's share over a code's kernels together; the nearest has rank 0."""
     weighed = rows.drop_nulls("code").with_columns(weight=pl.col("duration_ns").fill_null(1))
     named = [
         weighed.select("code", "weight", label=label, share=share)
@@ -177,7 +176,7 @@ def _threshold() -> pl.Expr:
     return pl.when(streams).then(AT_A_ROOF_STREAMING).when(by_shapes).then(AT_A_ROOF_BY_SHAPES).otherwise(AT_A_ROOF)
 
 
-#: Figures of `counter_metrics` used unchanged, by the signal's name.
+#: Figures of `counter_metrics` used unchanged, keyed by signal name.
 _COUNTED: Final[Mapping[str, str]] = {
     "vector_busy": "valu_busy_ratio",
     "matrix_busy": "matrix_busy_ratio",
@@ -193,20 +192,20 @@ _COUNTED: Final[Mapping[str, str]] = {
     "atomic_share_of_writes": "fabric_atomic_ratio",
     "waiting": "dependency_wait_ratio",
 }
-#: Units that accept nothing else while they are busy: the time they need is not without a cause.
+#: Units that accept nothing else while busy, so the time that they need has a known cause.
 _WORKING: Final = ("vector_busy", "matrix_busy", "scalar_busy", "lds_busy")
-#: Reasons in `att_stalls`, of traces and samples, whose share is a signal.
+#: Reasons in `att_stalls`, from traces and samples, whose share is a signal.
 _STALLED: Final[Mapping[str, str]] = {
     "stalled_on_memory": r"(?i)waiting for vector memory (?:loads|stores)|^waitcnt|memory_?wait",
     "stalled_on_atomics": r"(?i)atomic",
     "stalled_on_instructions": r"(?i)instruction fetch|no_instruction",
 }
-#: Operators that read through indices: each access waits for an address that no prefetcher can guess.
+#: Operators with indirect reads: each access waits for an address that no prefetcher can predict.
 _INDIRECT: Final = r"(?i)gather|scatter|embedding|index|lookup|sparse|^kv cache$|^moe routing$"
 _COST: Final = "not all of what its formula is made of was measured"
 _NO_ROOF: Final = "no work by counters or by shapes, or no ceiling, to compare the time with"
 
-#: Unit, source table and meaning of null of each signal.
+#: Unit, source table and meaning of null for each signal.
 KERNEL_SIGNALS: Final[Mapping[str, tuple[str, str, str]]] = {
     "too_short_to_judge": ("flag", "kernel_stats", "its dispatches are long enough to be judged"),
     "nearest_roof": ("ratio", "roofline", _NO_ROOF),
@@ -231,10 +230,10 @@ KERNEL_SIGNALS: Final[Mapping[str, tuple[str, str, str]]] = {
 
 
 def kernel_signals(tables: Mapping[str, pl.DataFrame], on_cpu: float = 1.0) -> pl.DataFrame:
-    """Collect the signals: kernel_id, total_ns, dispatch_count and the columns of `KERNEL_SIGNALS`, a row per kernel.
+    """Collect the signals: kernel_id, total_ns, dispatch_count and the columns of `KERNEL_SIGNALS`, one row per kernel.
 
-    Shares are 0..1; nearness to roofs may exceed 1 where a ceiling was beaten. `too_short_to_judge` is 1 where the
-    median dispatch is as short as a launch: then no roof and no cost is known.
+    Shares are 0..1; a roof share may exceed 1 if a measured ceiling was exceeded. `too_short_to_judge` is 1 if the
+    median dispatch is as short as a launch; then neither a roof nor a cost is known.
 
     Args:
         tables: kernel_stats, kernels, dispatches, roofline, resource_bounds, counter_metrics, occupancy, att_stalls,
@@ -265,9 +264,9 @@ def kernel_signals(tables: Mapping[str, pl.DataFrame], on_cpu: float = 1.0) -> p
 
 
 def _placed(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Kernels' rows of the roofline, with the nearest bound for kernels that only move data if the roofline has none.
+    """Return the kernels' roofline rows, adding the nearest bound for kernels that only move data if it is missing.
 
-    The roofline leaves a row open whose arithmetic it cannot place. Where the model shows that there is no arithmetic,
+    The roofline leaves a row open if it cannot place its arithmetic. If the model shows that there is no arithmetic,
     the bytes alone decide.
     """
     own = tables["roofline"].filter(pl.col("dispatch_id").is_null())
@@ -279,7 +278,7 @@ def _placed(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         .agg(moves_data=(pl.col("flops") == 0).fill_null(False).all())
         .filter("moves_data")
     )
-    # A measured ceiling precedes a published one, as in the roofline.
+    # As in the roofline, a measured ceiling takes precedence over a published one.
     nearest = (
         tables["resource_bounds"]
         .drop_nulls("share_ratio")
@@ -295,7 +294,7 @@ def _placed(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 
 def _with_roofs(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Turn the decision of `kernel_limits` into signals, a roof's under its label."""
+    """Convert the decision of `kernel_limits` to signals; a roof's signal is named after its label."""
 
     def of(label: str, column: str, holds: str, share: str) -> pl.Expr:
         return pl.when((pl.col(column) == label) & pl.col(holds)).then(share)
@@ -311,11 +310,11 @@ def _with_roofs(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_costs(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Bound the cost of each cause, as a share of the kernel's time; docs/bottlenecks.md has the formulas.
+    """Bound the cost of each cause as a fraction of the kernel's time; docs/bottlenecks.md has the formulas.
 
-    Time in which no unit worked is the cost of latency. By Little's law, wavefronts that the device could have held but
-    did not would have hidden their share of it, which is the cost of occupancy; stalls divide it by their reasons. Work
-    that a unit did in vain is part of the time that it worked.
+    Time in which no unit worked is the cost of latency. By Little's law, the wavefronts that the device had room for
+    but did not run would have hidden a proportional part of it, which is the cost of occupancy; the stall reasons
+    divide it further. Wasted work of a unit is part of its busy time.
     """
     busiest = pl.max_horizontal("nearest_roof", *_WORKING)
     idle = pl.when(pl.col("nearest_roof").is_not_null()).then((1 - busiest).clip(0, 1))
@@ -335,7 +334,7 @@ def _with_costs(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _scratch(kernels: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
-    """Scratch memory of a work-item: that of the launches, else the compiler's."""
+    """Return the scratch memory per work-item, from the launches or else from the compiler."""
     launched = dispatches.group_by("kernel_id").agg(launched=pl.col("scratch_bytes").max())
     return kernels.join(launched, on="kernel_id", how="left").select(
         "kernel_id", scratch=pl.max_horizontal("launched", "static_scratch_bytes")
@@ -351,7 +350,7 @@ def _counted(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def _stalled(stalls: pl.DataFrame) -> pl.DataFrame:
-    """Each reason's share of the stalls of all traced dispatches of a kernel together."""
+    """Return each reason's share of the stalls over all traced dispatches of a kernel."""
     weight = pl.coalesce("stall_cycles", "samples").cast(pl.Float64)
     own = stalls.drop_nulls("kernel_id").with_columns(weight=weight)
     total = pl.col("weight").sum()
@@ -373,7 +372,7 @@ def _occupancy(occupancy: pl.DataFrame) -> pl.DataFrame:
 
 
 def _kinds(kernels: pl.DataFrame, operator_kernels: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return whether a kernel reads through indices, and whether it communicates, by its operator or its family."""
+    """Return whether a kernel has indirect reads, and whether it communicates, from its operator or its family."""
     types = (
         operator_kernels.drop_nulls("node_id")
         .join(nodes.select("node_id", "op_type"), on="node_id")

@@ -1,1 +1,1 @@
-"""Completeness of recordings: missing records, their symptoms, and the figures that they make a bound or void."""
+"""Completeness of recordings: missing records, their symptoms, and the figures that they invalidate or bound."""

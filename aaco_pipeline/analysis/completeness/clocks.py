@@ -1,8 +1,8 @@
-"""Check that host and device clock agree: no work begins before its launch or ends after a wait for it.
+"""Check that host and device clocks agree: no work begins before its launch or ends after a wait for it returned.
 
-A constant offset of the device's times may repair both. From every launch it is at least the time by which the work
-began too early; from every wait for the whole device it is at most the time by which the wait outlasted the work.
-Where no constant satisfies both, the clock was reset during the recording, or single durations are wrong.
+A constant offset of device times may fix both violations. Every launch gives a lower bound (how much too early its work
+began); every wait for the device gives an upper bound (how long it outlasted the work). If no constant satisfies all
+bounds, the clock was reset during the recording or single durations are wrong.
 """
 
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ from aaco_pipeline.analysis.completeness.findings import milliseconds as ms
 from aaco_pipeline.analysis.timeline.activities import ENCLOSING_DOMAINS
 from aaco_pipeline.analysis.timeline.host_waits import calls_named
 
-#: Clocks agree no better than this: in complete captures of ROCm 6.4 a wait returned 8 us before its work ended.
+#: Clock tolerance: in complete captures of ROCm 6.4, a wait returned 8 us before its work ended.
 TOLERANCE_NS: Final = 100_000
-#: Records of one process that lie further apart are on clocks of different epochs.
+#: Records of one process that are further apart than this use clocks with different epochs.
 _APART_NS: Final = 3_600 * 10**9
 _DEVICE_WAIT: Final = r"^(?:hip|cuda|cu)(?:Device|Ctx|Thread)Synchronize"
-#: Figures that depend on the order of host and device.
+#: Figures that depend on the relative order of host and device events.
 _ORDER: Final = (
     *("gaps.cause", "critical_path_summary.category_ratio"),
     *("session_metrics.exposed_launch", "session_metrics.exposed_launch_ratio"),
@@ -33,10 +33,10 @@ _MEND: Final = (
 
 @dataclass(frozen=True)
 class Fit:
-    """The offset to add to a process's device times: at least `least_ns`, at most `most_ns`; None is unbounded.
+    """Offset to add to a process's device times: at least `least_ns`, at most `most_ns`; None is unbounded.
 
-    `early` are linked activities that begin before their launch by more than the tolerance, `late` those that end after
-    a wait for the device had returned; `linked` counts all that have a launch.
+    `early` are linked activities that begin before their launch by more than the tolerance; `late` are those that end
+    after a wait for the device returned; `linked` counts all that have a launch.
     """
 
     least_ns: int
@@ -47,13 +47,13 @@ class Fit:
 
     @property
     def step_ns(self) -> int:
-        """The distance of the two bounds where no constant fits, else 0."""
+        """Return the gap between the two bounds if no constant fits, else 0."""
         step = self.least_ns - self.most_ns if self.most_ns is not None else 0
         return step if step > TOLERANCE_NS else 0
 
 
 def fits(activities: pl.DataFrame, calls: pl.DataFrame) -> dict[int, Fit]:
-    """The fit of each process that has linked activities; waits count where the process used a single device."""
+    """Return the fit of each process with linked activities; waits count only if the process used a single device."""
     found = {}
     for (process,), own in activities.drop_nulls("call_id").group_by("process_id", maintain_order=True):
         ahead = own.get_column("call_start_ns") - own.get_column("start_ns")
@@ -67,7 +67,7 @@ def fits(activities: pl.DataFrame, calls: pl.DataFrame) -> dict[int, Fit]:
 
 
 def of_clocks(found: dict[int, Fit]) -> Iterator[Finding]:
-    """Clocks that differ by a constant, clocks that were reset, and impossible durations."""
+    """Detect clocks with a constant offset, clocks that were reset, and impossible durations."""
     for process, fit in found.items():
         odd = fit.early.height + fit.late.height
         if not odd:
@@ -110,7 +110,7 @@ def of_clocks(found: dict[int, Fit]) -> Iterator[Finding]:
 
 
 def of_epochs(activities: pl.DataFrame, api_calls: pl.DataFrame) -> Iterator[Finding]:
-    """Kinds of records of one process that lie more than an hour apart and share no instant: different epochs."""
+    """Find record types of one process that are over an hour apart and never overlap: different epochs."""
     enclosing = pl.col("domain").is_in(ENCLOSING_DOMAINS)
     spans = pl.concat(
         [
@@ -147,7 +147,7 @@ def _device_waits(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _after_waits(own: pl.DataFrame, waits: pl.DataFrame) -> tuple[int | None, pl.DataFrame]:
-    """The least time by which a wait outlasted the work launched before it, and the work that outlasted a wait."""
+    """Return the least time by which a wait outlasted the work launched before it, and work that outlasted a wait."""
     placed = own.sort("call_end_ns").join_asof(
         waits, left_on="call_end_ns", right_on="waited_ns", strategy="forward", check_sortedness=False
     )
@@ -157,7 +157,7 @@ def _after_waits(own: pl.DataFrame, waits: pl.DataFrame) -> tuple[int | None, pl
 
 
 def _are_durations(fit: Fit) -> bool:
-    """True if single ends are wrong rather than the clock: few, none of them early, each long enough to explain it."""
+    """Return whether single ends are wrong rather than the clock: few, none early, each long enough to explain it."""
     if fit.early.height or not fit.late.height or fit.late.height * 20 > fit.linked:
         return False
     length = (fit.late.get_column("end_ns") - fit.late.get_column("start_ns")).min()
@@ -165,7 +165,7 @@ def _are_durations(fit: Fit) -> bool:
 
 
 def _begins_midway(fit: Fit) -> bool:
-    """True if, without waits to compare, early work begins only after a phase of work in order."""
+    """Return whether, without waits to compare, early work begins only after a phase of correctly ordered work."""
     return fit.most_ns is None and 0 < fit.early.height < fit.linked / 2
 
 
@@ -185,7 +185,7 @@ def _impossible(fit: Fit, process: int) -> Finding:
     )
 
 
-#: How to record durations that can be trusted.
+#: How to record reliable durations.
 DURATIONS_AGAIN: Final = (
     "record again with the clocks at rest (rocm-smi --setperfdeterminism, or a longer warm-up) and compare identical "
     "launches: {durations}"
@@ -193,7 +193,7 @@ DURATIONS_AGAIN: Final = (
 
 
 def of_reversed(dispatches: pl.DataFrame, memory_copies: pl.DataFrame) -> Iterator[Finding]:
-    """Device activities that end before they begin."""
+    """Find device activities that end before they begin."""
     times = pl.concat([frame.select("start_ns", "end_ns") for frame in (dispatches, memory_copies)])
     odd = times.filter(pl.col("end_ns") < pl.col("start_ns"))
     if odd.height:

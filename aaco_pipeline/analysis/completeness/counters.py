@@ -11,26 +11,26 @@ from aaco_pipeline.lake.evidence import Evidence
 
 _WAVES: Final = ("SQ_WAVES", "SQ_WAVES_sum")
 _CYCLES: Final = ("GRBM_GUI_ACTIVE", "GRBM_GUI_ACTIVE_PER_XCD", "GRBM_GUI_ACTIVE_sum")
-#: A count of wavefronts may be off by so many, or by this share.
+#: A wavefront count may be off by this number, or by this fraction.
 _JITTER_WAVES: Final = 8.0
 _JITTER: Final = 0.01
-#: The cycles of a dispatch without neighbours fit into this time.
+#: Time available to a dispatch without neighbours.
 _ALONE_NS: Final = 3_600 * 10**9
-#: A device may run this far above its documented clock.
+#: A device may exceed its documented clock by this factor.
 _ABOVE_CLOCK: Final = 1.1
 _SETTING: Final = ("iteration_multiplexing", "spatial_multiplexing")
 _UNSET: Final = ("", "none", "null", "false")
 _IMPOSSIBLE: Final = "counters_impossible"
 _SUMMED: Final = "counters_summed"
-#: Findings whose counter values must not be used for any figure.
+#: Findings whose counter values must not be used in any figure.
 UNTRUSTED: Final = (_IMPOSSIBLE, _SUMMED)
 
 
 def judged(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """Check the counter values that can be checked.
+    """Check the counter values that can be verified.
 
     Columns: dispatch_id, device_id, counter, pass, value, expected, verdict (`counters_summed`, `counters_impossible`
-    or null), times (for summed ones: the number of passes).
+    or null), times (the number of passes for summed ones).
     """
     return pl.concat([_waves(counters, dispatches, devices), _cycles(counters, dispatches, devices)]).sort(
         "device_id", "pass", "counter", "dispatch_id"
@@ -38,8 +38,7 @@ def judged(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFra
 
 
 def trusted(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """Drop values of passes that were summed over replays, and of dispatches and passes with an impossible value: an
-    error in one counter may affect all that were read with it."""
+    """Drop summed values, and all values of a dispatch and pass with an impossible one: one error may affect all."""
     odd = judged(counters, dispatches, devices).drop_nulls("verdict")
     if not odd.height:
         return counters
@@ -51,7 +50,7 @@ def trusted(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFr
 
 
 def of_values(checked: pl.DataFrame) -> Iterator[Finding]:
-    """Passes with summed or impossible values."""
+    """Find passes with summed or impossible values."""
     for (device, name), own in checked.group_by("device_id", "pass", maintain_order=True):
         odd = own.drop_nulls("verdict")
         if not odd.height:
@@ -84,7 +83,7 @@ def of_values(checked: pl.DataFrame) -> Iterator[Finding]:
 def of_coverage(
     counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame, environment: pl.DataFrame
 ) -> Iterator[Finding]:
-    """Counters that were multiplexed over executions, and cycles of a device with several XCDs that are missing."""
+    """Find counters multiplexed over executions, and missing cycle counts on devices with several XCDs."""
     yield from _multiplexed(counters, dispatches, environment)
     names = set(counters.get_column("counter").unique()) if counters.height else set()
     several = devices.filter(pl.col("xcc_count") > 1)
@@ -147,7 +146,7 @@ def _multiplexed(counters: pl.DataFrame, dispatches: pl.DataFrame, environment: 
 
 
 def _waves(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """Compare counted wavefronts with those of the launch."""
+    """Compare counted wavefronts with the number launched."""
     sizes = pl.DataFrame(
         [(row["device_id"], _wavefront(row["arch"], row["wavefront_size"])) for row in devices.iter_rows(named=True)],
         schema={"device_id": pl.Int32, "width": pl.Int64},
@@ -182,7 +181,7 @@ def _waves(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFra
 
 
 def _cycles(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """Active cycles that, at the highest clock, do not fit between the neighbouring dispatches; and negative values."""
+    """Find active cycles too high for the time between neighbouring dispatches, and negative values."""
     lane = dispatches.sort("device_id", "start_ns").with_columns(
         before=pl.col("end_ns").shift(1).over("device_id"), after=pl.col("start_ns").shift(-1).over("device_id")
     )
@@ -194,7 +193,7 @@ def _cycles(counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFr
         .join(devices.select("device_id", "max_clock_mhz", "xcc_count"), on="device_id")
         .with_columns(expected=pl.when(pl.col("value") < 0).then(0.0).otherwise(limit), times=pl.lit(None, pl.Float64))
     )
-    # The room comes from times; for a dispatch without them, or one that overlaps others, it is unknown.
+    # The available time comes from timestamps; it is unknown for a dispatch without them, or one that overlaps others.
     wrong = (pl.col("value") < 0) | ((pl.col("value") > pl.col("expected")) & (pl.col("expected") > 0))
     return _checked(found.with_columns(verdict=pl.when(wrong).then(pl.lit(_IMPOSSIBLE))))
 
@@ -214,7 +213,7 @@ def _wavefront(arch: str | None, stated: int | None) -> int | None:
     return stated or TRAITS[family_of(arch)].wavefront_size
 
 
-#: What the expected value is, by whether wavefronts are counted.
+#: Meaning of the expected value, by whether it counts wavefronts.
 _LIMIT: Final = {
     True: "wavefronts were launched",
     False: "is the most that the time between its neighbours allows, and nothing counts below zero",
@@ -241,10 +240,10 @@ _RAW: Final = ".att"
 
 
 def of_thread_traces(tables: Mapping[str, pl.DataFrame], evidence: Sequence[Evidence]) -> Iterator[Finding]:
-    """Decoded thread traces that lack something, and raw ones that nothing decoded.
+    """Find incomplete decoded thread traces, and raw ones that were not decoded.
 
-    `tables` contain `att_instructions` and, where a trace was taken, the details `waves`, `wave_starts` and
-    `instruction_parts`; `evidence` are the readers' statements on the capture and its files.
+    `tables` contain `att_instructions` and, if a trace was taken, the details `waves`, `wave_starts` and
+    `instruction_parts`; `evidence` contains the readers' statements on the capture and its files.
     """
     instructions = tables["att_instructions"]
     raw = [one.item for one in evidence if one.item.startswith("raw file ") and one.item.endswith(_RAW)]
@@ -263,7 +262,7 @@ def of_thread_traces(tables: Mapping[str, pl.DataFrame], evidence: Sequence[Evid
 
 
 def _executed(tables: Mapping[str, pl.DataFrame], part: str) -> bool:
-    """True if a trace's instructions were executed, according to its own sums, even if its wavefront files are gone."""
+    """Return whether a trace's own sums show executed instructions, even if its wavefront files are missing."""
     hits = tables["att_instructions"].get_column("hits").fill_null(0)
     parts = tables.get("instruction_parts")
     if part and parts is not None and parts.height == len(hits):
@@ -272,7 +271,7 @@ def _executed(tables: Mapping[str, pl.DataFrame], part: str) -> bool:
 
 
 def _unseen_waves(tables: Mapping[str, pl.DataFrame]) -> Iterator[Finding]:
-    """Traced compute units on which more wavefronts began than were decoded."""
+    """Find traced compute units on which more wavefronts began than were decoded."""
     if "waves" not in tables or "wave_starts" not in tables:
         return
     place = ["part", "shader_engine", "cu"]

@@ -1,7 +1,7 @@
-"""Examine a recording once for everything it lacks: the ledger, the findings and their effect on other figures.
+"""Examine a recording once for missing data: the ledger, the findings and their effect on other figures.
 
-A finding nulls the figures that it invalidates and marks those it only affects. Single checks are in the modules
-beside this one.
+A finding nulls the figures that it invalidates and marks those that it only affects. Other modules of this package
+implement the individual checks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.evidence import DROPPED, OUT_OF_RANGE, Evidence
 
 _WHO: Final = ("process_id", "device_id")
-#: Kinds of records launched by host calls, by the kind of activity.
+#: Kinds of records that host calls launch, by kind of activity.
 _LAUNCHED: Final = {"dispatches": "dispatch", "memory_copies": "memory_copy"}
 _NO_CALLS: Final = "no host calls were recorded, so that launches are not known"
 _SILENT: Final = "the tool says nothing of what it dropped"
@@ -43,7 +43,8 @@ def ledger(
     Args:
         tables: The tables of the capture.
         activities: From `timeline.activities`.
-        aside: Dispatches that are no activities: their times are unusable, or they are part of another.
+        aside: Dispatches that are not activities, because their times are unusable or they are part of another
+            dispatch.
         launched: From `launches.launches`.
         early: From `launches.before_recording`.
         fits: From `clocks.fits`, by process.
@@ -86,7 +87,7 @@ def ledger(
 
 
 def _records(kind: str, own: pl.DataFrame, aside: pl.DataFrame) -> pl.DataFrame:
-    """The activities of a kind, and for dispatches also those that are none."""
+    """Return the activities of a kind; for dispatches, including those that are not activities."""
     if kind != "dispatches":
         return own
     others = aside.select(*_WHO, "start_ns", "end_ns", activity_id=pl.col("dispatch_id").cast(pl.Int32))
@@ -96,7 +97,7 @@ def _records(kind: str, own: pl.DataFrame, aside: pl.DataFrame) -> pl.DataFrame:
 def _launched_kind(
     kind: str, own: pl.DataFrame, launched: pl.DataFrame, early: pl.DataFrame, counted: pl.DataFrame
 ) -> pl.DataFrame:
-    """Records by process and device, and the launches of a process at its only device."""
+    """Return records by process and device, and launches of single-device processes."""
     length = pl.col("end_ns") - pl.col("start_ns")
     odd = (pl.col("call_start_ns") - pl.col("start_ns") > TOLERANCE_NS).fill_null(False) | (length < 0)
     records = own.join(
@@ -130,7 +131,7 @@ def _launched_kind(
     hidden = [pl.when(is_known).then(name).alias(name) for name in ("linked", "launched", "unrecorded")]
     rows = rows.with_columns(zero).with_columns(hidden)
     if kind == "memory_copies":
-        # A call may move nothing, or use a kernel: launches without a record prove nothing.
+        # A call may move nothing or use a kernel, so launches without a record prove nothing.
         rows = rows.with_columns(counted=pl.lit(None, pl.Int64), unrecorded=pl.lit(None, pl.Int64))
     return rows.with_columns(record_kind=pl.lit(kind))
 
@@ -165,9 +166,9 @@ def _instructions(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 AT_LEAST: Final = "at_least"
 AT_MOST: Final = "at_most"
 _METRICS: Final = "session_metrics"
-#: Computed from counter values that `counters.trusted` has passed: errors are not in them.
+#: Computed from counter values that `counters.trusted` has filtered, so they contain no known errors.
 _FROM_TRUSTED: Final = ("roofline", "counter_metrics")
-#: Columns that depend on the label of a session.
+#: Columns that depend on a session's label.
 _ANSWER: Final = ("label", "runner_up", "score", "recommendation")
 _SIDES: Final = {AT_LEAST: "at least what it says", AT_MOST: "at most what it says"}
 
@@ -186,7 +187,7 @@ def obeying(table: str, frame: pl.DataFrame, findings: pl.DataFrame) -> pl.DataF
 
 
 def obeyed(tables: frozenset[str], findings: pl.DataFrame) -> Iterator[Evidence]:
-    """The figures of `tables` that findings make void or a bound, with the findings."""
+    """Return the figures of `tables` that findings invalidate or turn into a bound, with the findings."""
     because: dict[tuple[str, str], list[str]] = {}
     for finding in findings.iter_rows(named=True):
         for side in ("voids", AT_LEAST, AT_MOST):
@@ -221,7 +222,7 @@ def _void(frame: pl.DataFrame, table: str, name: str, rows: pl.Expr) -> pl.DataF
 
 
 def _with_bound(frame: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
-    """Add `busy_bound` to `timeline`: the side of the truth on which busy time lies."""
+    """Add `busy_bound` to `timeline`: whether busy time is a lower or an upper bound."""
     for side in (AT_MOST, AT_LEAST):
         for finding in findings.iter_rows(named=True):
             if "timeline.busy_ns" in finding[side]:
@@ -231,8 +232,8 @@ def _with_bound(frame: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_doubt(frame: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
-    """Add `doubt` to `gaps`, and remove the cause, where work may have run unrecorded according to a finding."""
-    # The gravest finding comes first and is the one that a gap names.
+    """Add `doubt` to `gaps`, and remove the cause if a finding says that unrecorded work may have run."""
+    # The most severe finding comes first, and the gap names that one.
     for finding in reversed(list(findings.iter_rows(named=True))):
         if not _of_table(finding[AT_MOST], "gaps"):
             continue
@@ -249,7 +250,7 @@ def _with_doubt(frame: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
     return frame
 
 
-#: The tables that `examined` reads.
+#: Tables that `examined` reads.
 EXAMINED: Final = (
     *("sessions", "environment", "devices", "processes", "kernels", "dispatches", "api_calls", "memory_copies"),
     *("markers", "counters", "synchronizations", "reported_statistics", "captured_launches"),
@@ -258,18 +259,18 @@ EXAMINED: Final = (
 
 @dataclass(frozen=True)
 class Completeness:
-    """Rows of `completeness` and of `completeness_findings`, without their session."""
+    """Rows of `completeness` and `completeness_findings`, without their session."""
 
     ledger: pl.DataFrame
     findings: pl.DataFrame
 
 
 def examined(tables: Mapping[str, pl.DataFrame], run: Recorded, evidence: Sequence[Evidence]) -> Completeness:
-    """Examine what the recording lacks.
+    """Examine the recording for missing data.
 
     Args:
-        tables: `EXAMINED`, and `att_instructions` with the details of thread traces as a capture provides them.
-        run: `timeline.activities.everything` of them.
+        tables: `EXAMINED`, and `att_instructions` with the capture's thread-trace details.
+        run: `timeline.activities.everything` for these tables.
         evidence: The readers' statements on the capture's files and its trace.
     """
     activities, calls = run.activities, run.calls
@@ -316,7 +317,7 @@ def _of_launches(
 
 
 def _short(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame | None:
-    """Kernels that replays lack of captured graphs; None where no capture is known."""
+    """Return the number of kernels missing from replays of captured graphs; None if no capture is known."""
     captured, kernels = tables["captured_launches"], tables["kernels"]
     if captured.is_empty():
         return None

@@ -1,4 +1,4 @@
-"""Statements of the tool and the files: dropped records, cut files, sums that do not agree, ranks, a fallback."""
+"""Check tool and file statements: dropped records, truncated files, inconsistent sums, ranks, a fallback."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ _PROVIDER: Final = "ExecutionProvider"
 
 
 def of_evidence(evidence: Sequence[Evidence]) -> Iterator[Finding]:
-    """Findings from the tool's own statements, and from files that are incomplete."""
+    """Findings from the tool's own statements and from incomplete files."""
     for one in evidence:
         source = one.source or "capture"
         capped = "cap of" in (one.reason or "") and "events" in (one.reason or "")
@@ -53,29 +53,29 @@ def of_evidence(evidence: Sequence[Evidence]) -> Iterator[Finding]:
 
 
 def unreadable(source: str, reason: str) -> Finding:
-    """The finding for a file that no reader can interpret, though a capture was expected in it."""
+    """Report a file that no reader can interpret although a capture was expected in it."""
     reason = f"it cannot be read: {reason}."
     return Finding("file_truncated", "fault", source, reason, _COPY_AGAIN, voids=(*ANSWER, *BUSY))
 
 
 def _is(one: Evidence, item: str) -> bool:
-    """True for this item, of the capture or of one of its parts."""
+    """Return whether this item is the capture or one of its parts."""
     return one.item == item or one.item.startswith(f"{item} of ")
 
 
 def _says_cut(one: Evidence) -> bool:
-    """True for a statement on a cut or damaged file: a part or an unread file, or the end of one."""
+    """Return whether the statement reports a truncated or damaged file: a part, an unread file, or a file's end."""
     of_file = one.item.startswith(("part ", "file ", "end of ", "kernel events"))
     return of_file and _CUT.search(one.reason or "") is not None
 
 
 def _is_no_database(one: Evidence) -> bool:
-    """True for a file named like a profiler's database that is none, as with a header that was never written."""
+    """Return whether a file is named like a profiler's database but is not one, say for lack of a header."""
     return one.status == "absent" and one.item.startswith("file ") and one.item.endswith((".db", ".db.gz"))
 
 
 def of_outside(evidence: Sequence[Evidence]) -> Iterator[Finding]:
-    """Dispatches outside the time in which their process ran, according to the process's own record."""
+    """Find dispatches outside their process's recorded lifetime."""
     for one in evidence:
         if _is(one, "times of dispatches"):
             yield Finding(
@@ -91,9 +91,9 @@ def of_outside(evidence: Sequence[Evidence]) -> Iterator[Finding]:
 
 
 def of_statistics(stated: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.DataFrame) -> Iterator[Finding]:
-    """Kernels whose dispatches the tool's own statistics count differently, or with another sum of time.
+    """Find kernels for which the tool's own statistics report another dispatch count or total time.
 
-    The statistics belong to the recorded run only where they name the same kernels.
+    The statistics belong to this recording only if they name the same kernels.
     """
     if stated.is_empty():
         return
@@ -126,7 +126,7 @@ def of_statistics(stated: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.Da
             at_least=(*BUSY, *KERNEL_SUMS),
             at_most=IDLE,
         )
-    # A tool rounds its sums to whole ns, to a microsecond at worst.
+    # Tools round their sums to whole ns, or at worst to a microsecond.
     cut = both.filter(
         (pl.col("calls") == pl.col("recorded")) & (pl.col("told_ns") - pl.col("own_ns") > 1_000 * pl.col("recorded"))
     )
@@ -148,14 +148,14 @@ def of_statistics(stated: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.Da
 
 
 def _touching(dispatches: pl.DataFrame) -> int:
-    """Records that end at the very instant at which the next one of their queue begins."""
+    """Find records that end at exactly the instant at which the next one of their queue begins."""
     lane = ["process_id", "device_id", "queue_id", "stream_id"]
     ordered = dispatches.drop_nulls(["start_ns", "end_ns"]).sort(*lane, "start_ns", "end_ns")
     return ordered.filter(pl.col("start_ns") == pl.col("end_ns").shift(1).over(lane)).height
 
 
 def of_ranks(processes: pl.DataFrame, markers: pl.DataFrame) -> Iterator[Finding]:
-    """Ranks of a job that took part in a collective but are not in the capture."""
+    """Find ranks of a job that took part in a collective but are missing from the capture."""
     group = markers.get_column("group_size").max() if markers.height else None
     if not isinstance(group, int) or group <= max(1, processes.height):
         return
@@ -175,7 +175,7 @@ def of_ranks(processes: pl.DataFrame, markers: pl.DataFrame) -> Iterator[Finding
 
 
 def of_fallback(sessions: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.DataFrame) -> Iterator[Finding]:
-    """Operators that ran on the CPU in a session of another provider, which its runtime does not report."""
+    """Find operators that ran on the CPU in a session of another provider without its runtime reporting that."""
     if not sessions.height or not dispatches.height:
         return
     provider = sessions.item(0, "provider")
@@ -199,7 +199,7 @@ def of_fallback(sessions: pl.DataFrame, dispatches: pl.DataFrame, kernels: pl.Da
 
 
 def tool_counts(evidence: Sequence[Evidence]) -> Mapping[str, int | None]:
-    """The tool's own counts of its losses over all files, by `DROPPED` and `OUT_OF_RANGE`; None if it has none."""
+    """Return the tool's own loss counts over all files, by `DROPPED` and `OUT_OF_RANGE`; None if it has none."""
     counts: dict[str, int | None] = {DROPPED: None, OUT_OF_RANGE: None}
     for one in evidence:
         for name, count in list(counts.items()):

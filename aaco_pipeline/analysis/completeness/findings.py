@@ -1,6 +1,6 @@
-"""Findings: ways in which a recording falls short, each with evidence, consequence and remedy.
+"""Findings: defects of a recording, each with evidence, consequence and remedy.
 
-The remedy names the tool that made the recording. Each kind of finding is detected in a module beside this one.
+The remedy names the tool that made the recording. Each kind of finding is detected in its own module of this package.
 """
 
 import re
@@ -15,7 +15,7 @@ from aaco_pipeline.lake.contracts import polars_types
 Tool = Literal[
     "rocprofv3", "torch.profiler", "nsys", "rocprof", "rpd", "rocprof-compute", "onnxruntime", "aaco", "aaco record"
 ]
-#: `sessions.source_format` lists the formats of the parts, joined by a plus.
+#: `sessions.source_format` lists the formats of the parts, joined by a plus sign.
 _TOOL_OF: Final[Mapping[str, Tool]] = {
     "rocpd": "rocprofv3",
     "rocprofv3-json": "rocprofv3",
@@ -32,7 +32,7 @@ _TOOL_OF: Final[Mapping[str, Tool]] = {
     "ncu-csv": "aaco record",
     "aaco-program": "aaco record",
 }
-#: Beginning of advice that names another tool than the one that made the recording.
+#: Start of advice that names a tool other than the one that made the recording.
 ANOTHER: Final = "with another tool, "
 _ROCPROFV3: Final = "rocprofv3 --hip-trace --kernel-trace --memory-copy-trace -- COMMAND"
 _TORCH: Final = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
@@ -135,7 +135,7 @@ _OF_EACH_TOOL: Final[Mapping[str, Mapping[Tool, str]]] = {
 
 
 def tool_of(sessions: pl.DataFrame) -> Tool:
-    """The tool that made the recording, by the first known format; rocprofv3 for formats that do not tell."""
+    """Return the tool that made the recording, from the first known format; rocprofv3 for ambiguous formats."""
     if not sessions.height:
         return "rocprofv3"
     if sessions.item(0, "source_kind") == "live":
@@ -145,9 +145,9 @@ def tool_of(sessions: pl.DataFrame) -> Tool:
 
 
 def in_words(advice: str, tool: Tool) -> str:
-    """Replace the names in braces by the tool's own commands.
+    """Replace names in braces by the tool's own commands.
 
-    Raises `KeyError` for a need that no tool has a command for: an error in the advice.
+    Raises `KeyError` for a need for which no tool has a command, which is an error in the advice.
     """
     return re.sub(r"\{(\w+)\}", lambda need: _OF_EACH_TOOL[need[1]][tool], advice)
 
@@ -182,24 +182,24 @@ Name = Literal[
 ]
 NAMES: Final[tuple[Name, ...]] = get_args(Name)
 SEVERITIES: Final[tuple[Severity, ...]] = ("fault", "bound", "note")
-#: Busy time of a device, where work ran that is not recorded.
+#: Busy time of a device on which unrecorded work ran.
 BUSY: Final = (
     *("timeline.busy_ns", "timeline.active_ratio", "timeline.compute_ns", "timeline.activity_time_sum_ns"),
     "session_metrics.active_ratio",
 )
-#: Idle time and its causes, which such work makes too long or wrong.
+#: Idle time and its causes, which unrecorded work makes too long or wrong.
 IDLE: Final = ("gaps.end_ns",)
-#: Sums over the kernels that were recorded.
+#: Sums over the recorded kernels.
 KERNEL_SUMS: Final = ("kernel_stats.dispatch_count", "kernel_stats.total_ns")
-#: The answer itself, where the missing part may be most of the work.
+#: The answer itself, if the missing part may be most of the work.
 ANSWER: Final = ("bottlenecks.label",)
-#: Figures computed from counters and durations of dispatches.
+#: Figures computed from counters and dispatch durations.
 FROM_COUNTERS: Final = ("roofline.flops", "roofline.bound", "counter_metrics.value")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One row of `completeness_findings` without its number; the contract describes the fields."""
+    """Build one row of `completeness_findings` without its number; the contract describes the fields."""
 
     finding: Name
     severity: Severity
@@ -218,9 +218,9 @@ class Finding:
 
 
 def findings_frame(found: Iterable[Finding], tool: Tool) -> pl.DataFrame:
-    """The table `completeness_findings` without its session, the gravest first, then by name and subject.
+    """Build the table `completeness_findings` without its session, most severe first, then by name and subject.
 
-    Remedies are worded for the `tool` that made the recording.
+    Remedies use the commands of `tool`, which made the recording.
     """
     ordered = sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.finding, one.subject, one.evidence))
     rows = [
@@ -236,21 +236,21 @@ def _listed(one: Finding) -> dict[str, object]:
 
 
 def whole_number(value: object) -> int | None:
-    """The value if it is an integer, else None."""
+    """Return the value if it is an integer, else None."""
     return int(value) if isinstance(value, int) else None
 
 
 def counted(number: int, what: str, several: str | None = None) -> str:
-    """A number with its noun, in words: 1 launch, 2,048 launches."""
+    """Format a number with its noun: 1 launch, 2,048 launches."""
     return f"{number:,} {what if number == 1 else several or what + 's'}"
 
 
 def of_total(part: int, total: int) -> str:
-    """A part of a total with its share, in words."""
+    """Format a part of a total with its percentage."""
     return f"{part:,} of {total:,} ({part / total:.1%})" if total else f"{part:,} of 0"
 
 
 def milliseconds(nanoseconds: float) -> str:
-    """A time in ms with two decimals, or in ns if it is very short."""
+    """Format a time in ms with two decimals, or in ns if it is very short."""
     value = nanoseconds / 1e6
     return f"{value:,.2f} ms" if abs(value) >= 0.01 else f"{nanoseconds:,.0f} ns"

@@ -1,6 +1,6 @@
-"""Graph launches whose replays were recorded in part.
+"""Find graph launches whose replays were only partly recorded.
 
-They are compared with their nodes, with a recorded capture, or with one another.
+Replays are compared with their nodes, with a recorded capture, or with each other.
 """
 
 from collections.abc import Iterator
@@ -27,11 +27,11 @@ _MEND: Final = "of ROCm upgrade to 7.2.2 or later (libraries that the framework 
 
 
 def replays(launched: pl.DataFrame, activities: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
-    """Count the records of each graph launch by kernel, or by node where records name nodes.
+    """Count the records of each graph launch by kernel, or by node if records name nodes.
 
-    Columns: call_id, process_id, start_ns, node (null where no node is named), kernel_id (null for a launch without
-    any record), n. `dispatches` gives the nodes. A launch without records outside the time in which the device was
-    recorded is left out, because its work cannot have run there.
+    Columns: call_id, process_id, start_ns, node (null if no node is named), kernel_id (null for a launch without any
+    record), n. `dispatches` provides the nodes. A launch without records outside the recorded time of the device is
+    omitted, because its work cannot have run there.
     """
     graphs = launched.filter(pl.col("kind") == "graph").select("call_id", "process_id", "start_ns")
     run = activities.filter(pl.col("activity_kind") == "dispatch").select(
@@ -46,9 +46,9 @@ def replays(launched: pl.DataFrame, activities: pl.DataFrame, dispatches: pl.Dat
 
 
 def of_replays(replayed: pl.DataFrame, shortfalls: pl.DataFrame | None) -> Iterator[Finding]:
-    """Replays with fewer kernels than their graph has, per process.
+    """Find replays with fewer kernels than their graph has, per process.
 
-    `replayed` comes from `replays`, `shortfalls` from the function of that name; None where no capture is known.
+    `replayed` comes from `replays`, `shortfalls` from the function of that name; it is None if no capture is known.
     """
     for (process,), own in replayed.group_by("process_id", maintain_order=True):
         number = whole_number(process)
@@ -56,7 +56,7 @@ def of_replays(replayed: pl.DataFrame, shortfalls: pl.DataFrame | None) -> Itera
         whole = own.group_by("call_id").agg(pl.col("n").sum())
         empty = whole.filter(pl.col("n") == 0).height
         compared = None if shortfalls is None else shortfalls.join(own.select("call_id"), on="call_id", how="semi")
-        # Where the captured graph is known, replays are not compared with one another.
+        # If the captured graph is known, replays are not compared with each other.
         by = _by_likeness(own) if compared is None or not _known(compared) else _by_capture(compared)
         found = _by_node(own) or by
         if found is None and not empty:
@@ -83,7 +83,7 @@ def of_replays(replayed: pl.DataFrame, shortfalls: pl.DataFrame | None) -> Itera
 
 
 def of_whole(dispatches: pl.DataFrame, kernels: pl.DataFrame) -> Iterator[Finding]:
-    """Graphs whose launches are one record each, per process: which kernels ran in them, and when, is hidden."""
+    """Find graphs whose launches left one record each, which hides the kernels and their times, per process."""
     whole = kernels.select("kernel_id", whole=pl.col("name").str.ends_with(AS_A_WHOLE))
     if not whole.get_column("whole").any():
         return
@@ -116,15 +116,15 @@ _Found = tuple[int, int, str, Grade]
 
 
 def _by_node(own: pl.DataFrame) -> _Found | None:
-    """Launches that lack nodes which other launches of their graph have.
+    """Find launches that lack nodes present in other launches of their graph.
 
-    A node belongs to one instantiated graph, so launches with a common node replay the same graph.
+    A node belongs to one instantiated graph, so launches that share a node replay the same graph.
     """
     noded = own.drop_nulls("node")
     if not noded.height:
         return None
     first = noded.group_by("call_id").agg(graph=pl.col("node").min())
-    # Launches share their lowest recorded node with the graph; done twice for those that lack the lowest of all.
+    # Launches join the graph of their lowest recorded node; done twice for launches whose lowest node is missing.
     for _ in range(2):
         lowest = noded.join(first, on="call_id").group_by("node").agg(graph=pl.col("graph").min())
         first = noded.join(lowest, on="node").group_by("call_id").agg(graph=pl.col("graph").min())
@@ -142,7 +142,7 @@ def _known(compared: pl.DataFrame) -> bool:
 
 
 def _by_capture(compared: pl.DataFrame) -> _Found | None:
-    """Launches that recorded a part of a captured graph; inferred where others fit no captured graph at all."""
+    """Find launches that recorded part of a captured graph; inferred if others fit no captured graph at all."""
     short = compared.filter(pl.col("lost") > 0)
     foreign = compared.get_column("lost").null_count()
     if short.height <= foreign:
@@ -152,10 +152,10 @@ def _by_capture(compared: pl.DataFrame) -> _Found | None:
 
 
 def _by_likeness(own: pl.DataFrame) -> _Found | None:
-    """Launches that recorded a part of what a launch of the same kernels recorded, and in a way no other launch did.
+    """Find launches with only part of the records of another launch of the same kernels, each in a unique way.
 
-    Another graph is launched repeatedly with the same records, while losses differ from replay to replay. The first and
-    the last launch alone prove nothing: a model that is cut into graphs begins and ends with other pieces.
+    A different graph is launched repeatedly with the same records, while losses differ between replays. The first and
+    last launches alone prove nothing: a model that is split into graphs begins and ends with other pieces.
     """
     counts = own.drop_nulls("kernel_id").group_by("call_id", "kernel_id").agg(pl.col("n").sum())
     each = (
@@ -169,7 +169,7 @@ def _by_likeness(own: pl.DataFrame) -> _Found | None:
     alone = each.filter(pl.len().over("what") == 1)
     most = counts.group_by("kernel_id").agg(most=pl.col("n").max())
     size = int(most.get_column("most").sum())
-    # The whole is the most that launches of these kernels recorded; one with a small part of it may be another graph's.
+    # The largest launch of these kernels counts as complete; one with few of its records may belong to another graph.
     short = alone.filter((pl.col("have") < size) & (pl.col("have") * 5 >= size))
     first, last = each.select(pl.col("start_ns").min(), last=pl.col("start_ns").max()).row(0)
     within = pl.col("start_ns").is_between(first, last, closed="none")
@@ -180,12 +180,12 @@ def _by_likeness(own: pl.DataFrame) -> _Found | None:
     return lost, short.height, how, "inferred"
 
 
-#: A replay that recorded less than this part of a captured graph may belong to another one.
+#: A replay that recorded less than this fraction of a captured graph may belong to another one.
 _PART: Final = 5
 
 
 def shortfalls(found: Replays, captured: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Kernels that each graph launch with records lacks at least: call_id and lost, 0 for none, null if unknown.
+    """Minimum number of missing kernels per graph launch with records: call_id and lost; 0 for none, null if unknown.
 
     `captured` is the table `captured_launches`. A launch made before the last capture of its own trace is not compared
     by number, because its graph may have been captured before the recording.
@@ -207,8 +207,8 @@ def shortfalls(found: Replays, captured: pl.DataFrame, kernels: pl.DataFrame) ->
 
 
 def _by_names(counts: pl.DataFrame, have: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:
-    """launch and lost, by the smallest captured graph that has all kernels of the launch at least as often."""
-    # Replays with the same kernel counts are compared once.
+    """launch and lost, by the smallest captured graph that contains every kernel of the launch at least as often."""
+    # Replays with identical kernel counts are compared once.
     each = counts.sort("kernel_id").group_by("launch").agg(what=pl.struct("kernel_id", "n").hash(seed=19).sum())
     same = each.group_by("what").agg(first=pl.col("launch").min(), launch="launch")
     sizes = named.group_by("graph").agg(size=pl.len().cast(pl.Int64))
@@ -223,7 +223,7 @@ def _by_names(counts: pl.DataFrame, have: pl.DataFrame, named: pl.DataFrame) -> 
 
 
 def _by_number(have: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """launch and lost, where all captured graphs have the same size."""
+    """launch and lost, if all captured graphs have the same size."""
     sizes = known.group_by("graph").agg(size=pl.len().cast(pl.Int64)).get_column("size").unique()
     if len(sizes) != 1:
         return have.select("launch", lost=pl.lit(None, pl.Int64)).clear()

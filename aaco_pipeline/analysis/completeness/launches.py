@@ -1,6 +1,6 @@
-"""Host calls that launch device work: which left no record, and which records have no launch.
+"""Match host calls with device records: launches without a record, and records without a launch.
 
-This includes waits for work that was launched before the recording began. Graph launches are `graphs`.
+This includes waits for work launched before the recording began. `graphs` handles graph launches.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from aaco_pipeline.analysis.completeness.findings import (
 from aaco_pipeline.analysis.completeness.findings import milliseconds as ms
 from aaco_pipeline.analysis.timeline.host_waits import Waits
 
-#: Calls of HIP, CUDA and its driver that launch a kernel.
+#: HIP, CUDA runtime and CUDA driver calls that launch a kernel.
 _KERNEL_LAUNCH: Final = r"^(?:hip|cuda|cu)\w*Launch(?:Cooperative)?Kernel"
 _GRAPH_LAUNCH: Final = r"^(?:hip|cuda|cu)GraphLaunch"
 _BEGIN_CAPTURE: Final = r"^(?:hip|cuda|cu)StreamBeginCapture"
@@ -29,7 +29,7 @@ _END_CAPTURE: Final = r"^(?:hip|cuda|cu)StreamEndCapture"
 _COPY: Final = r"^(?:hip|cuda|cu)Mem(?:cpy|set)"
 _WAIT_EVENT: Final = r"^(?:hip|cuda|cu)StreamWaitEvent"
 _THREAD: Final = ("process_id", "thread_id")
-#: How to record every launch; the second part is for graphs on releases that lose records of replays.
+#: How to record every launch; the second part is for releases that lose records of graph replays.
 RECORD_AGAIN: Final = "record fewer steps, with a warm-up step before them: {few_steps}"
 _WARM_UP: Final = (
     "start recording after a wait for the device (torch.cuda.synchronize() or hipDeviceSynchronize()) and keep a "
@@ -38,16 +38,15 @@ _WARM_UP: Final = (
 
 
 def launches(calls: pl.DataFrame, activities: pl.DataFrame, aside: pl.DataFrame) -> pl.DataFrame:
-    """List the launching calls, without those inside another one: a driver's call belongs to its runtime's.
+    """List the outermost launching calls; a driver call inside a runtime call belongs to the latter.
 
     Columns: call_id, process_id, thread_id, start_ns, end_ns, kind (`kernel`, `graph` or `copy`), capture (number of
-    the capture in which it is made; null outside any), records (activities that it left, including those of inner
-    calls).
+    the graph capture around it; null outside any), records (number of its activities, including those of inner calls).
 
     Args:
         calls: From `timeline.activities`.
         activities: From `timeline.activities`.
-        aside: Dispatches that are no activities and yet records: without usable times, or inside another.
+        aside: Dispatches that are records but not activities: without usable times, or inside another dispatch.
     """
     names = calls.get_column("name").unique().cast(pl.String)
     kind = (
@@ -77,9 +76,9 @@ def launches(calls: pl.DataFrame, activities: pl.DataFrame, aside: pl.DataFrame)
 def before_recording(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Find the activities launched before the recording of host calls began.
 
-    A stream runs in order: an activity without a recorded launch that began before the first one with a launch was
-    launched before it. An activity on a stream without any launch was, if it began before the process's first recorded
-    call. Without recorded calls nothing is known, and none is given.
+    A stream runs in order: an activity without a recorded launch that began before the stream's first activity with a
+    launch was launched before it. On a stream without any recorded launch, this applies to activities that began before
+    the process's first recorded call. Without recorded calls the result is empty.
     """
     lane = ["process_id", "device_id", "stream_id"]
     linked = activities.drop_nulls("call_id")
@@ -87,13 +86,13 @@ def before_recording(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFr
     recorded = calls.group_by("process_id").agg(calls_from_ns=pl.col("start_ns").min())
     unlinked = activities.filter(pl.col("call_id").is_null()).join(recorded, on="process_id")
     placed = unlinked.join(first, on=lane, how="left", nulls_equal=True)
-    # On a stream without any linked activity: work that had begun before the first call was recorded.
+    # On a stream without linked activities: work that began before the first recorded call.
     until = pl.coalesce("first_ns", "calls_from_ns")
     return placed.filter(pl.col("start_ns") < until).drop("first_ns", "calls_from_ns")
 
 
 def of_before_recording(early: pl.DataFrame) -> Iterator[Finding]:
-    """Work that was launched before the recording of host calls began, per process."""
+    """Find work that was launched before the recording of host calls began, per process."""
     for (process,), own in early.group_by("process_id", maintain_order=True):
         length = int((own.get_column("end_ns") - own.get_column("start_ns")).sum())
         yield Finding(
@@ -113,7 +112,7 @@ def of_before_recording(early: pl.DataFrame) -> Iterator[Finding]:
 
 
 def of_calls_missing(activities: pl.DataFrame, early: pl.DataFrame, launched: pl.DataFrame) -> Iterator[Finding]:
-    """Records amid the recording whose launching call is missing, for processes whose launches are recorded."""
+    """Find records in mid-recording without a launching call, for processes whose launches are recorded."""
     processes = launched.filter(pl.col("kind") != "copy").get_column("process_id").unique()
     key = ["activity_kind", "activity_id"]
     unlinked = activities.filter(pl.col("call_id").is_null() & pl.col("process_id").is_in(processes.implode()))
@@ -139,10 +138,10 @@ def of_unrecorded(
     synchronizations: pl.DataFrame,
     nameless: Mapping[int, int],
 ) -> Iterator[Finding]:
-    """Interpret launches without a record, per process: nothing recorded at all, the first lost, a stream, or some.
+    """Interpret launches without a record, per process: nothing recorded, the first ones lost, one stream, or some.
 
-    `nameless` counts by process the records that name no launch, which some tracers write for collectives: so many
-    launches may have left one, and only the rest are certainly lost.
+    `nameless` counts, by process, the records without a launch, which some tracers write for collectives. That many
+    launches may have left one; only the rest are certainly lost.
     """
     run = launched.filter((pl.col("kind") != "copy") & pl.col("capture").is_null())
     for (process,), own in run.group_by("process_id", maintain_order=True):
@@ -168,7 +167,7 @@ def _lost(
     calls: pl.DataFrame,
     synchronizations: pl.DataFrame,
 ) -> Iterator[Finding]:
-    """Interpret the `lost` ones of a process's `plain` launches, given its activities `there`."""
+    """Interpret the `lost` ones among a process's `plain` launches, given its activities `there`."""
     device = _only(there.get_column("device_id"))
     kept = plain.filter(pl.col("records") > 0)
     leading, trailing = _edges(lost, kept)
@@ -237,7 +236,7 @@ def _lost(
 
 
 def _nothing_recorded(own: pl.DataFrame, process: int | None, *, others: bool) -> Finding:
-    """A process without any device activity; with activities of `others`, the known busy time is a lower bound."""
+    """Report a process without device activity; with activities of `others`, the known busy time is a lower bound."""
     return Finding(
         "no_device_events",
         "fault",
@@ -254,7 +253,7 @@ def _nothing_recorded(own: pl.DataFrame, process: int | None, *, others: bool) -
 
 
 def _edges(lost: pl.DataFrame, kept: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The lost launches before the first and after the last one that has a record."""
+    """Return the lost launches before the first and after the last one with a record."""
     if not kept.height:
         return lost.clear(), lost.clear()
     first, last = kept.get_column("start_ns").min(), kept.get_column("start_ns").max()
@@ -264,7 +263,7 @@ def _edges(lost: pl.DataFrame, kept: pl.DataFrame) -> tuple[pl.DataFrame, pl.Dat
 def _why_a_stream(
     lost: pl.DataFrame, kept: pl.DataFrame, there: pl.DataFrame, calls: pl.DataFrame, synchronizations: pl.DataFrame
 ) -> str | None:
-    """Evidence that the lost launches belong to one stream; None without any."""
+    """Return evidence that the lost launches belong to one stream; None without any."""
     streams = there.get_column("stream_id").drop_nulls().unique()
     named = pl.concat([synchronizations.get_column(name) for name in ("stream_id", "waited_stream_id")])
     silent = named.drop_nulls().unique().filter(~named.drop_nulls().unique().is_in(streams.implode()))
@@ -281,7 +280,7 @@ def _why_a_stream(
 
 
 def _with_captures(first: pl.DataFrame, calls: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
-    """Add the number of the capture, by the launch's thread, in which each launch lies."""
+    """Add the number of the graph capture on the launching thread that contains each launch."""
     begun = calls.filter(_named(names, _BEGIN_CAPTURE)).select(*_THREAD, begun_ns="start_ns", capture="call_id")
     over = calls.filter(_named(names, _END_CAPTURE)).select(*_THREAD, over_ns="end_ns")
     if not begun.height:
@@ -302,19 +301,19 @@ def _with_captures(first: pl.DataFrame, calls: pl.DataFrame, names: pl.Series) -
 
 
 def _named(names: pl.Series, pattern: str) -> pl.Expr:
-    """True if a call's name matches; there are few names and many calls."""
+    """Return whether a call's name matches; few names, many calls."""
     return pl.col("name").cast(pl.String).is_in(names.filter(names.str.contains(pattern)).implode())
 
 
 def _only(values: pl.Series) -> int | None:
-    """The only value; None where there are several, or none."""
+    """Return the only value; None if there are several or none."""
     known = values.drop_nulls().unique()
     return whole_number(known.item()) if len(known) == 1 else None
 
 
 #: A shorter wait may be the runtime's own work between a call and its copy.
 _LONG_NS: Final = 1_000_000
-#: A copy's own call prepares no longer than this multiple of the copy's time, as with pageable memory.
+#: A copy call takes at most this multiple of the copy's time to prepare it, as with pageable memory.
 _PREPARING: Final = 10
 _MEND: Final = (
     "wait for the device (torch.cuda.synchronize() or hipDeviceSynchronize()) right before recording begins, with a "
@@ -323,11 +322,11 @@ _MEND: Final = (
 
 
 def of_first_waits(activities: pl.DataFrame, waits: Waits) -> Iterator[Finding]:
-    """The first blocking call of each process, where it waited long and nothing recorded could have caused it.
+    """Find each process's first blocking call if it waited long without any recorded cause.
 
-    Every later wait finds older work done. The runtime must have run something before, because the first call of a
-    process sets it up. A call waited for its copy to begin: its stream runs in order, so whatever delayed it ran
-    before. Inferred: no record shows what ran.
+    Every later wait finds older work finished. The runtime must have run something earlier, because a process's first
+    call initializes it. If a call waited for its copy to begin, whatever delayed the copy had run before, since a
+    stream runs in order. This is inferred: no record shows the work.
     """
     first = waits.calls.sort("start_ns", "call_id").unique("process_id", keep="first", maintain_order=True)
     for process, call, start, end in first.select("process_id", "call_id", "start_ns", "end_ns").iter_rows():
@@ -337,13 +336,13 @@ def of_first_waits(activities: pl.DataFrame, waits: Waits) -> Iterator[Finding]:
         before = there.filter(pl.col("start_ns") < start)
         if not isinstance(until, int) or not before.height:
             continue
-        # The wait may be for work that had begun before it; between its end and the next work nothing is recorded.
+        # The wait may be for work that began before it; nothing is recorded between its end and the next work.
         reached = before.get_column("end_ns").max()
         since = max(start, reached) if isinstance(reached, int) else start
         following = there.filter(pl.col("start_ns") >= since).sort("start_ns").head(1)
         if following.height and following.item(0, "start_ns") < until:
             if (following.item(0, "call_start_ns") or start) > start:
-                continue  # launched during the wait, by another thread: it says nothing about earlier work
+                continue  # launched by another thread during the wait: no evidence of earlier work
             until = following.item(0, "start_ns")
         length = (own.get_column("end_ns") - own.get_column("start_ns")).sum() if own.height else 0
         if until - since <= max(_LONG_NS, _PREPARING * int(length)):

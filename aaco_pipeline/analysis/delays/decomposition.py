@@ -1,6 +1,6 @@
 """Decompose each iteration's latency into parts that sum to it, including the system calls that took the time.
 
-Thread states are `thread_states`; whether an iteration was disturbed is `grades`.
+`thread_states` derives thread states; `grades` decides whether an iteration was disturbed.
 """
 
 from typing import Final
@@ -33,14 +33,14 @@ from aaco_pipeline.analysis.timeline.device_timeline import bounds
 from aaco_pipeline.lake.contracts import polars_types
 
 CALL: Final = "call"
-#: A call is named when its time beyond its median is at least this share of the part.
+#: A call is named if its time beyond its median is at least this fraction of the part.
 _LEAST_SHARE: Final = 0.5
 
 
 def calls_that_took_most(path: pl.DataFrame, events: pl.DataFrame, iterations: int) -> pl.DataFrame:
-    """Find the call in which most of a part of an iteration passed, unless it usually does: row, cause, call.
+    """Find the call that took most of a part of an iteration, unless it usually does: row, cause, call.
 
-    `path`: row, thread_id, start_ns, end_ns and cause of pieces of this many iterations.
+    `path`: row, thread_id, start_ns, end_ns and cause of the pieces of this many iterations.
     """
     returned = events.filter((pl.col("kind") == "syscall") & pl.col("duration_ns").is_not_null()).select(
         "thread_id", "name", start_ns="time_ns", end_ns=pl.col("time_ns") + pl.col("duration_ns")
@@ -70,24 +70,23 @@ def calls_that_took_most(path: pl.DataFrame, events: pl.DataFrame, iterations: i
 
 
 def _of_all(some: pl.Series, iterations: int) -> Numbers:
-    """A call's time in each iteration, zero where it was not called."""
+    """Return a call's time in each iteration; zero if it was not called."""
     return np.pad(some.to_numpy(), (0, max(iterations - len(some), 0)))
 
 
 LOCK: Final = "lock"
 SLEEP: Final = "sleep"
-#: What blocked a thread, from what it waited for.
+#: Blocking causes, by the awaited object.
 _BLOCKED_BY: Final = {"page_fault": MAJOR_FAULT, "disk": DISK, "lock": LOCK, "sleep": SLEEP}
-#: Time in which a thread would have worked if allowed to, or may have: if unknown, so is the deciding thread.
+#: Time in which a thread could have run but did not, or may have; if unknown, the deciding thread is unknown too.
 _LOST: Final = (PREEMPTED, THROTTLED, QUEUED, STOPPED, MAJOR_FAULT, DISK, UNKNOWN)
-#: A thread other than the main one decides when it lost this much more: a wake-up takes up to this long.
+#: Another thread decides if it lost this much more than the main one; a wake-up takes up to this long.
 _LEAST_MORE_NS: Final = 20_000
-#: A thread that ran in this share of the iterations takes part in the work: kept from a CPU for a whole iteration, it
-#: is missing there, too.
+#: A thread that ran in this fraction of the iterations takes part in the work, so its absence counts as lost time.
 _TAKES_PART: Final = 0.5
-#: A thread's own doing, whoever wakes it afterwards.
+#: Causes due to the thread itself, whoever wakes it afterwards.
 _OWN_DOING: Final = (ON_CPU, MAJOR_FAULT, DISK, SLEEP)
-#: The longest chain of threads that wait for one another.
+#: Maximum length of a chain of threads that wait for each other.
 _DEPTH: Final = 4
 _PIECES: Final = ("row", "thread_id", "start_ns", "end_ns", "cause", "by_thread_id", "by_name")
 
@@ -101,7 +100,7 @@ def iteration_delays(
     *,
     main_thread: int | None = None,
 ) -> pl.DataFrame:
-    """Compute `iteration_delays` of the iterations of one process.
+    """Compute `iteration_delays` for the iterations of one process.
 
     Args:
         iterations: Rows of the table; those without times have no result.
@@ -109,7 +108,7 @@ def iteration_delays(
         threads: The process's rows of `kernel_threads`.
         events: `kernel_events`.
         costs: Calibrated costs of events.
-        main_thread: The thread that runs the iterations, by default the process's first.
+        main_thread: The thread that runs the iterations; by default the first one of the process.
     """
     spans = iterations.drop_nulls(["start_ns", "end_ns"]).sort("start_ns").with_row_index("row")
     ordered = threads.sort("start_ns", "thread_id").get_column("thread_id").to_list()
@@ -145,9 +144,9 @@ _SCHEMA: Final = polars_types("iteration_delays")
 
 
 def _pieces(spans: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
-    """Each thread's states within each iteration, cut to it: `_PIECES`, with the cause that a state belongs to."""
+    """Each thread's states clipped to each iteration: `_PIECES`, with the cause to which a state belongs."""
     blocked = pl.col("wait").replace_strict(_BLOCKED_BY, default=BLOCKED, return_dtype=pl.String)
-    # Softirqs that are too many for the interrupt itself run in a kernel thread.
+    # Softirqs that exceed the interrupt's budget run in a kernel thread.
     deferred = (pl.col("state") == PREEMPTED) & pl.col("by_name").str.starts_with("ksoftirqd/")
     caused = states.sort("thread_id", "start_ns").with_columns(
         cause=pl.when(pl.col("state") == BLOCKED)
@@ -158,7 +157,7 @@ def _pieces(spans: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit(ON_CPU))
         .otherwise("state")
     )
-    # Storage has answered and the CPU is free: the time it takes to leave its idle state is part of the wait.
+    # Storage has answered and the CPU is free, so the CPU's idle-exit latency is part of the wait.
     following = [pl.col(name).shift(-1).over("thread_id") for name in ("start_ns", "cause", "by_thread_id", "end_ns")]
     caused = caused.with_columns(
         woken_ns=pl.when(
@@ -181,7 +180,7 @@ def _pieces(spans: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
 
 
 def _cost_on_cpu(pieces: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> pl.DataFrame:
-    """The cost of faults and interrupts to each thread in each iteration on a CPU: row, thread_id, cost_ns."""
+    """Cost of faults and interrupts on a CPU to each thread in each iteration: row, thread_id, cost_ns."""
     found = []
     for (thread,), some in pieces.filter(pl.col("cause") == ON_CPU).group_by("thread_id", maintain_order=True):
         own, (start, end) = events.filter(pl.col("thread_id") == thread), bounds(ordered := some.sort("start_ns"))
@@ -195,9 +194,9 @@ def _cost_on_cpu(pieces: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> pl
 
 
 def _deciding(spans: pl.DataFrame, pieces: pl.DataFrame, main: int, cost: pl.DataFrame) -> pl.DataFrame:
-    """The thread that decides each iteration's latency: row, thread_id. Time lost to another such thread is not a loss.
+    """Find the thread that decides each iteration's latency: row, thread_id. Time lost to another one is no loss.
 
-    A thread other than the main one decides only where it ran, or would have: an idle thread loses nothing.
+    A thread other than the main one decides only if it ran or was ready to run: an idle thread loses nothing.
     """
     to_own = pl.col("by_thread_id").is_in(pieces.get_column("thread_id").unique().implode()).fill_null(False)
     is_lost = pl.col("cause").is_in(_LOST) & ~(pl.col("cause").is_in([PREEMPTED, QUEUED]) & to_own)
@@ -221,7 +220,7 @@ def _deciding(spans: pl.DataFrame, pieces: pl.DataFrame, main: int, cost: pl.Dat
 
 
 def _outlived(path: pl.DataFrame, pieces: pl.DataFrame, main: int) -> pl.DataFrame:
-    """The main thread's states in an iteration before the deciding thread began, and after it ended."""
+    """Return the main thread's states in an iteration before the deciding thread began and after it ended."""
     lives = path.filter(pl.col("thread_id") != main).group_by("row")
     life = lives.agg(first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max())
     of_main = pieces.filter(pl.col("thread_id") == main).join(life, on="row")
@@ -231,7 +230,7 @@ def _outlived(path: pl.DataFrame, pieces: pl.DataFrame, main: int) -> pl.DataFra
 
 
 def _followed(path: pl.DataFrame, pieces: pl.DataFrame, own: set[int]) -> tuple[pl.DataFrame, bool]:
-    """Replace each wait on the path by the states of the thread of the process that ended it, one level deeper."""
+    """Replace each wait on the path by the states of the thread in the process that ended it, one level deeper."""
     waits = path.filter(
         pl.col("cause").is_in([LOCK, BLOCKED])
         & pl.col("by_thread_id").is_in(list(own))
@@ -254,7 +253,7 @@ def _followed(path: pl.DataFrame, pieces: pl.DataFrame, own: set[int]) -> tuple[
             )
         )
     instead = pl.concat(found)
-    # Two threads that wait for one another would follow each other forever: such a wait stays.
+    # Two threads that wait for each other would recurse forever, so such a wait stays.
     back = waits.select("wait", waiting="thread_id")
     instead = instead.join(back, on="wait").filter(pl.col("thread_id") != pl.col("waiting"))
     covered = instead.group_by("wait").agg(covered_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
@@ -269,9 +268,9 @@ def _followed(path: pl.DataFrame, pieces: pl.DataFrame, own: set[int]) -> tuple[
 
 
 def _doing_so(path: pl.DataFrame, threads: pl.DataFrame, main: int) -> pl.DataFrame:
-    """Attribute a thread's own doing to that thread, unless it is the main one.
+    """Attribute a thread's own actions to that thread, unless it is the main one.
 
-    A thread interrupted by the notice that storage has answered, or that a time is over, has caused no wait.
+    A thread that is merely interrupted by a storage or timer interrupt has caused no wait.
     """
     names = threads.select("thread_id", own_name="name")
     is_own, is_other = pl.col("cause").is_in(_OWN_DOING), pl.col("thread_id") != main
@@ -283,7 +282,7 @@ def _doing_so(path: pl.DataFrame, threads: pl.DataFrame, main: int) -> pl.DataFr
 
 
 def _taken(path: pl.DataFrame) -> pl.DataFrame:
-    """Time of each cause in each iteration, how often, and who caused most of it."""
+    """Time and count of each cause in each iteration, and its largest contributor."""
     length = pl.col("end_ns") - pl.col("start_ns")
     each = path.group_by("row", "cause", "by_thread_id", "by_name").agg(length.sum().alias("ns"), pl.len().alias("n"))
     each = each.sort("row", "cause", "ns", "by_thread_id", "by_name", descending=[False, False, True, False, False])
@@ -317,7 +316,7 @@ def _in_calls(taken: pl.DataFrame, path: pl.DataFrame, events: pl.DataFrame, ite
 
 
 def _within(spans: pl.DataFrame, parts: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
-    """Add the rest on the CPU and the time that no state covers: together the latency, to the nanosecond."""
+    """Add the remaining CPU time and the time without a state; the sum is the latency, to the nanosecond."""
     by = ("by_kind", "by_thread_id", "by_name")
     running = taken.filter(pl.col("cause") == ON_CPU)
     on_cpu = running.select("row", cpu_ns="duration_ns")
@@ -325,7 +324,7 @@ def _within(spans: pl.DataFrame, parts: pl.DataFrame, taken: pl.DataFrame) -> pl
     rows = spans.select("row", latency_ns=pl.col("end_ns") - pl.col("start_ns"))
     rows = rows.join(on_cpu, on="row", how="left").join(covered, on="row", how="left").fill_null(0)
     parts = parts.join(rows, on="row").sort("row", "cause")
-    # Parts within the time on the CPU are limited to it, in the causes' order.
+    # Parts of the CPU time are limited to it, in the order of the causes.
     before = pl.when("on_cpu").then("duration_ns").otherwise(0).cum_sum().over("row", order_by="cause")
     left = (pl.col("cpu_ns") - before + pl.col("duration_ns")).clip(lower_bound=0)
     parts = parts.with_columns(
@@ -340,7 +339,7 @@ def _within(spans: pl.DataFrame, parts: pl.DataFrame, taken: pl.DataFrame) -> pl
         "row", cause=pl.lit(UNKNOWN), duration_ns=pl.col("latency_ns") - pl.col("covered_ns"), grade=pl.lit("rest")
     ).filter(pl.col("duration_ns") > 0)
     both = pl.concat([parts.drop("latency_ns", "cpu_ns", "covered_ns", "on_cpu"), work, unseen], how="diagonal")
-    # Uncovered time and lost events are one part; softirqs of an interrupt and of a thread are, too.
+    # Uncovered time and lost events form one part, as do softirqs in interrupts and in threads.
     is_estimated = (pl.col("grade") == "estimated").any()
     both = both.sort(pl.col("by_name").is_null(), "duration_ns", descending=[False, True], maintain_order=True)
     return both.group_by("row", "cause", maintain_order=True).agg(

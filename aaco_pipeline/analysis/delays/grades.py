@@ -1,6 +1,6 @@
-"""Grade iterations: which the machine disturbed, which are spikes, and why; and how quiet the session was.
+"""Grade iterations (disturbed by the machine, spikes, causes) and the quietness of the session.
 
-The parts of each iteration come from `decomposition`.
+`decomposition` computes the parts of each iteration.
 """
 
 from typing import Any, Final
@@ -17,17 +17,16 @@ from aaco_pipeline.lake.contracts import polars_types
 CLEAN: Final = "clean"
 DISTURBED: Final = "disturbed"
 ON_CPU_LONGER: Final = "on_cpu_longer"
-#: A spike exceeds the median by this many noise widths and by this share of the median.
+#: A spike exceeds the median by this many noise widths and by this fraction of the median.
 _NOISE_WIDTHS: Final = 5
 _LEAST_SHARE: Final = 0.1
-#: From a quartile to the width of normal noise.
+#: Factor from a quartile to the width of normal noise.
 _QUARTILE_WIDTHS: Final = 0.6745
-#: The cause explains a spike when its own excess is at least this share of the spike's.
+#: A cause explains a spike if its own excess is at least this fraction of the spike's.
 _EXPLAINS: Final = 0.5
-#: Causes outside the program. Waits of its own doing (locks, its files, faults) are its own, and the timer ticks for
-#: every thread.
+#: Causes outside the program. Its own waits (locks, its files, faults) do not count, nor does the timer tick.
 _OUTSIDE: Final = (PREEMPTED, THROTTLED, STOPPED, QUEUED, INTERRUPTS)
-#: A quiet machine takes this, too: a wake-up and a tick of the timer. Less is not a disturbance.
+#: Even a quiet machine takes this much for a wake-up and a timer tick. Less is not a disturbance.
 _LEAST_DISTURBANCE_NS: Final = 50_000
 _DISTURBANCE_SHARE: Final = 0.01
 _LEAST_FOR_TAILS: Final = 100
@@ -37,13 +36,13 @@ _SEED: Final = 17
 
 
 def iteration_grades(iterations: pl.DataFrame, delays: pl.DataFrame) -> pl.DataFrame:
-    """Compute `iteration_grades` of the iterations of one pass that have parts in `delays`, including warm-up."""
+    """Compute `iteration_grades` for the iterations of one pass that have parts in `delays`, including warm-up."""
     spans = iterations.drop_nulls(["start_ns", "end_ns"]).with_columns(latency_ns=pl.col("end_ns") - pl.col("start_ns"))
     measured = spans.filter(pl.col("phase") == "measure")
     if not measured.height or not delays.height:
         return pl.DataFrame(schema=_GRADES)
     latency = measured.get_column("latency_ns").to_numpy()
-    # Nearest rank, like `latency_p50`: a spike's latency minus its excess is the reported median.
+    # Nearest rank, like `latency_p50`, so that a spike's latency minus its excess is the reported median.
     median, quarter = np.percentile(latency, [50, 25], method="inverted_cdf")
     limit = max(_NOISE_WIDTHS * (median - quarter) / _QUARTILE_WIDTHS, _LEAST_SHARE * median)
     excess = _excess(delays, measured).sort(
@@ -88,7 +87,7 @@ def iteration_grades(iterations: pl.DataFrame, delays: pl.DataFrame) -> pl.DataF
         is_spike="is_spike",
         excess_ns="excess_ns",
         spike_cause=pl.when(explains).then(named),
-        # Where other parts shrank, the cause grew by more than the whole: at most all of it is explained.
+        # If other parts shrank, the cause grew by more than the total; at most all of it is explained.
         explained_ns=pl.when(explains).then(pl.min_horizontal("most_ns", "excess_ns")),
     ).sort(key)
 
@@ -97,7 +96,7 @@ _GRADES: Final = polars_types("iteration_grades")
 
 
 def delay_figures(iterations: pl.DataFrame, delays: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
-    """Compute `delay_figures` of the measured iterations of one pass."""
+    """Compute `delay_figures` for the measured iterations of one pass."""
     measured = iterations.filter(pl.col("phase") == "measure").drop_nulls(["start_ns", "end_ns"]).sort("iteration")
     if not measured.height or not delays.height:
         return pl.DataFrame(schema=_FIGURES)
@@ -131,7 +130,7 @@ _Array = npt.NDArray[np.int64]
 
 
 def _excess(delays: pl.DataFrame, measured: pl.DataFrame) -> pl.DataFrame:
-    """The excess of each part over its own median over the measured iterations; a missing part counts as zero."""
+    """Return each part's excess over its own median over the measured iterations; a missing part counts as zero."""
     within = delays.join(measured.select("pass", "iteration"), on=["pass", "iteration"], how="semi")
     some = []
     for (cause,), rows in within.group_by("cause", maintain_order=True):
@@ -158,16 +157,16 @@ def _tail_share(part: _Array, latency: _Array) -> float | None:
 
 
 def _p99_without(latency: _Array, more: _Array) -> dict[str, int | None]:
-    """P99 without the cause's time beyond its median, and its 95 % interval from resampling consecutive blocks.
+    """Return P99 without the cause's time beyond its median, and a 95 % interval from a block bootstrap.
 
-    Nearest rank, like `latency_p99`: a cause that never took more leaves it unchanged.
+    Nearest rank, like `latency_p99`: a constant cause leaves it unchanged.
     """
     if len(latency) < _LEAST_FOR_TAILS:
         return {"p99_without_ns": None, "ci_low_ns": None, "ci_high_ns": None}
     without = latency - more
     chance = np.random.default_rng(_SEED)
     begins = chance.integers(0, len(without) - _BLOCK + 1, (_RESAMPLES, -(-len(without) // _BLOCK)))
-    # One resample at a time: all of them at once would hold two hundred sessions in memory.
+    # One resample at a time: all at once would take the memory of two hundred sessions.
     within = np.arange(_BLOCK)
     resampled = [_p99(without[(one[:, None] + within).ravel()[: len(without)]]) for one in begins]
     low, high = np.percentile(resampled, [2.5, 97.5])
@@ -179,15 +178,16 @@ def _p99(values: _Array) -> int:
     return round(float(np.percentile(values, 99, method="inverted_cdf")))
 
 
-#: Figures over the clean iterations alone, beside those over all: never in place of them.
+#: Figures over the clean iterations, reported in addition to those over all iterations.
 _UNDISTURBED: Final = {"latency_p50_undisturbed": 0.50, "latency_p99_undisturbed": 0.99}
 
 
 def quietness_metrics(iterations: pl.DataFrame, grades: pl.DataFrame, probes: pl.DataFrame) -> pl.DataFrame:
     """Rows of `session_metrics` on how quiet the machine was.
 
-    The disturbed share of each pass's measured iterations that can be graded, null where none can; figures over the
-    clean ones, nearest rank like `latency_p50`; and the share of the probes' time that vanished without a kernel event.
+    Three figures: the disturbed fraction of each pass's measured iterations that can be graded (null if none can),
+    quantiles over the clean iterations (nearest rank like `latency_p50`), and the fraction of the probes' time that
+    disappeared without a kernel event.
     """
     rows: list[dict[str, Any]] = []
     measured = iterations.filter(pl.col("phase") == "measure").join(grades, on=["pass", "iteration"])

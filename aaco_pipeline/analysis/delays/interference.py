@@ -1,6 +1,6 @@
-"""Time that the machine takes from a thread: interrupt handlers, faults, waits for storage, and CPUs it is not given.
+"""Time that the machine takes from a thread: interrupt handlers, faults, storage waits and CPU contention.
 
-Probes of the CPUs measure the same without a workload. Attribution to iterations is `decomposition`.
+CPU probes measure the same without a workload. `decomposition` attributes it to iterations.
 """
 
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ INTERRUPTS: Final = "interrupts"
 MINOR_FAULTS: Final = "minor_faults"
 MAJOR_FAULT: Final = "major_fault"
 DISK: Final = "disk"
-#: Handlers that every running thread has: the timer's tick and its consequences.
+#: Handlers that interrupt every running thread: the timer tick and its consequences.
 _TIMER_HANDLERS: Final = ("local_timer", "softirq TIMER", "softirq SCHED", "softirq RCU", "softirq HRTIMER")
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Cost of one event on this machine beyond what is recorded of it, in ns; None where it was not calibrated."""
+    """Cost of one event on this machine beyond its recorded time, in ns; None if not calibrated."""
 
     minor_fault_ns: float | None = None
     interrupt_ns: float | None = None
@@ -36,7 +36,7 @@ class Costs:
 def on_cpu_parts(
     path: pl.DataFrame, states: pl.DataFrame, events: pl.DataFrame, costs: Costs
 ) -> Iterator[pl.DataFrame]:
-    """Parts of each row's time on the CPU, which may overlap: row, cause, duration_ns, occurrences, grade, by_*."""
+    """Parts of each row's CPU time, which may overlap: row, cause, duration_ns, occurrences, grade, by_*."""
     yield from _handlers(path, events, costs)
     waits = _faults_that_wait(states, events)
     yield _minor_faults(path, events, waits, costs)
@@ -44,11 +44,11 @@ def on_cpu_parts(
 
 
 def _handlers(path: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> Iterator[pl.DataFrame]:
-    """Time of the timer's handlers while the path was on a CPU, and of all others; each named by its longest.
+    """Time of the timer's handlers, and of all others, while the path was on a CPU; each named by its longest.
 
-    Where an interrupt comes during a softirq the time counts as the interrupt's, and never twice. The cost of each
-    interrupt beyond its handlers, where known, is added: a handler is a third to a half of it. Occurrences count
-    interrupts, or softirqs that ran without one.
+    If an interrupt occurs during a softirq, the time counts once, as the interrupt's. The calibrated cost of each
+    interrupt beyond its handlers is added if known: a handler is a third to a half of it. Occurrences count interrupts,
+    or softirqs that ran without one.
     """
     named = pl.when(pl.col("kind") == "softirq").then("softirq " + pl.col("name")).otherwise("name")
     every = events.filter(pl.col("kind").is_in(["interrupt", "softirq"]) & pl.col("duration_ns").is_not_null()).select(
@@ -88,7 +88,7 @@ def _handlers(path: pl.DataFrame, events: pl.DataFrame, costs: Costs) -> Iterato
 
 
 def _begun(path: pl.DataFrame, handlers: pl.DataFrame) -> pl.DataFrame:
-    """The handlers that began while the path was on a CPU, with the row of the iteration."""
+    """Return the handlers that began while the path was on a CPU, with the row of the iteration."""
     found = [handlers.clear().with_columns(row=pl.lit(0, pl.UInt32))]
     for (thread,), some in path.filter(pl.col("cause") == ON_CPU).group_by("thread_id", maintain_order=True):
         ordered, own = some.sort("start_ns"), handlers.filter(pl.col("thread_id") == thread)
@@ -101,9 +101,9 @@ def _begun(path: pl.DataFrame, handlers: pl.DataFrame) -> pl.DataFrame:
 def fault_costs(
     faults: pl.DataFrame, start: Numbers, end: Numbers, costs: Costs
 ) -> tuple[Numbers, npt.NDArray[np.float64]]:
-    """Cost of one thread's faults that begin within these times on a CPU: the index of the time, and the cost in ns.
+    """Cost of one thread's faults that begin in these on-CPU intervals: interval index and cost in ns.
 
-    A fault costs what was calibrated, or longer if its end was seen later: the page had to be created first.
+    A fault costs the calibrated time, or longer if its end was recorded later: the page had to be created first.
     """
     faults = faults.sort("time_ns")
     at, lasted = faults.get_column("time_ns").to_numpy(), faults.get_column("duration_ns").fill_null(0).to_numpy()
@@ -113,7 +113,7 @@ def fault_costs(
 
 
 def _faults_that_wait(states: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """The fault in which each wait for a page began: thread_id, fault_ns, wait_ns, and its own end, if seen."""
+    """Find the fault in which each wait for a page began: thread_id, fault_ns, wait_ns, and its own end if recorded."""
     faults = events.filter(pl.col("kind") == "page_fault").select(
         "thread_id", fault_ns="time_ns", over_ns=pl.col("time_ns") + pl.col("duration_ns")
     )
@@ -124,7 +124,7 @@ def _faults_that_wait(states: pl.DataFrame, events: pl.DataFrame) -> pl.DataFram
 
 
 def _minor_faults(path: pl.DataFrame, events: pl.DataFrame, waits: pl.DataFrame, costs: Costs) -> pl.DataFrame:
-    """Faults that needed no device, while the path was on a CPU; none where their cost is unknown."""
+    """Find faults that needed no device while the path was on a CPU; empty if their cost is unknown."""
     faults = events.filter(pl.col("kind") == "page_fault").join(
         waits, left_on=["thread_id", "time_ns"], right_on=["thread_id", "fault_ns"], how="anti"
     )
@@ -145,10 +145,10 @@ def _minor_faults(path: pl.DataFrame, events: pl.DataFrame, waits: pl.DataFrame,
 
 
 def _around_waits(path: pl.DataFrame, waits: pl.DataFrame, events: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """The work around a wait for storage: in a call that flushes a file, and in a fault from its beginning to its end.
+    """Return the work around a storage wait: in a call that flushes a file, and in a fault from its start to its end.
 
-    Without it half of the cost of such a wait would seem to be the program's. A fault ends where the thread blocks in
-    it, when no later end was seen.
+    Without it, half of the cost of such a wait would count as the program's. A fault ends where the thread blocks in
+    it, unless a later end was recorded.
     """
     calls = events.filter((pl.col("kind") == "syscall") & pl.col("name").is_in(FLUSHES)).select(
         "thread_id", start_ns="time_ns", end_ns=pl.col("time_ns") + pl.col("duration_ns")
@@ -160,7 +160,7 @@ def _around_waits(path: pl.DataFrame, waits: pl.DataFrame, events: pl.DataFrame)
 
 
 def _met(path: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """Time of the path on a CPU within these times of its threads: row, duration_ns."""
+    """Time of the path on a CPU within these intervals of its threads: row, duration_ns."""
     found = []
     for (thread,), some in path.filter(pl.col("cause") == ON_CPU).group_by("thread_id", maintain_order=True):
         piece, _, since, until = meetings(*bounds(some), *union(*bounds(spans.filter(pl.col("thread_id") == thread))))
@@ -178,17 +178,17 @@ _SCHEMA = {
 def machine_takes(
     probes: dict[int, dict[str, Any]], states: pl.DataFrame, events: pl.DataFrame, threads: pl.DataFrame
 ) -> pl.DataFrame:
-    """Attribute the time taken from each CPU's probe: cpu, kind, name, occurrences, taken_ns, of_ns (the whole time).
+    """Attribute the time taken from each CPU's probe: cpu, kind, name, occurrences, taken_ns, of_ns (the total time).
 
-    Kinds: `thread` that had the CPU; `state` in which the probe was off it otherwise; `interrupt` and `softirq`, by
-    their handlers' time, an interrupt in a softirq counted apart; `beside`, the rest of the gaps with any of these:
-    entering and leaving a handler, and anything indistinguishable from that; `unseen`, gaps in which nothing was
-    recorded. Without states only unknown gaps remain: kind `gap`. typical_gap_ns of an interrupt is the median of the
-    gaps that contain it and no other one, null without such a gap.
+    Kinds: `thread` that had the CPU; `state` in which the probe was off the CPU otherwise; `interrupt` and `softirq`,
+    by their handlers' time, an interrupt in a softirq counted separately; `beside`, the rest of the gaps with any of
+    these (handler entry and exit, and anything indistinguishable from that); `unseen`, gaps in which nothing was
+    recorded. Without states, all gaps have the kind `gap`. typical_gap_ns of an interrupt is the median of the gaps
+    that contain only that interrupt, or null.
 
     Args:
-        probes: By CPU start_ns, end_ns and gaps, as pairs, on the axis of the others. The probe of the nth CPU is the
-            nth process of `threads`.
+        probes: start_ns, end_ns and gaps (as pairs) by CPU, on the time axis of the others. The probe of the nth CPU is
+            the nth process of `threads`.
         states: `thread_states`.
         events: `kernel_events`.
         threads: `kernel_threads`.
@@ -227,7 +227,7 @@ def machine_takes(
 
 
 def _of_gaps(gaps: tuple[Numbers, Numbers], off: pl.DataFrame, handlers: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """Attribute the gaps besides the time off the CPU: each handler's own time, the rest beside, and unseen."""
+    """Attribute gaps other than off-CPU time: each handler's own time, the rest beside it, and unseen."""
     start, end = gaps
     begins, took = (handlers.get_column(name).fill_null(0).to_numpy() for name in ("time_ns", "duration_ns"))
     is_hard = (handlers.get_column("kind") == "interrupt").to_numpy()
@@ -261,12 +261,12 @@ def _of_gaps(gaps: tuple[Numbers, Numbers], off: pl.DataFrame, handlers: pl.Data
 
 
 def _covered(spans: tuple[Numbers, Numbers], pieces: tuple[Numbers, Numbers]) -> Numbers:
-    """Time for which each span meets disjoint pieces."""
+    """Return the time for which each span overlaps disjoint pieces."""
     span, _, since, until = meetings(*spans, *pieces)
     return np.bincount(span, until - since, len(spans[0])).astype(np.int64)
 
 
-#: With fewer ticks the cost of an interrupt is unknown.
+#: With fewer ticks, the cost of an interrupt is unknown.
 _LEAST_TICKS: Final = 5
 
 
@@ -275,9 +275,9 @@ def fixed_work_probes(
 ) -> pl.DataFrame:
     """Compute `fixed_work_probes` from the probes' gaps (`kernel_probes`) and the states of the process's main thread.
 
-    `passes` gives the measured process of each pass. Unseen is the part of the gaps that no state off the CPU, no
-    handler and no call covers, minus the cost of each interrupt in them beyond its handlers (`interrupt_cost`, where
-    known); null where the thread's states are unknown, or no interrupt of any thread was recorded.
+    `passes` gives the measured process of each pass. Unseen is the part of the gaps that no off-CPU state, handler or
+    call covers, minus the known cost of each interrupt in them beyond its handlers (`interrupt_cost`). It is null if
+    the thread's states are unknown or no interrupt was recorded for any thread.
     """
     rows = []
     with_interrupts = (events.get_column("kind") == "interrupt").any()
@@ -312,10 +312,10 @@ def fixed_work_probes(
 def interrupt_cost(
     probes: pl.DataFrame, states: pl.DataFrame, events: pl.DataFrame, threads: pl.DataFrame, name: str
 ) -> float | None:
-    """Cost of an interrupt to a running thread beyond its handlers, in ns: entry, exit, a hypervisor's exits.
+    """Estimate an interrupt's cost to a running thread beyond its handlers, in ns: entry, exit, a hypervisor's exits.
 
-    The median over the gaps of a pass's probes that have interrupts and in which the main one of its `threads` stayed
-    on its CPU: the gap minus its handlers, per interrupt. None with fewer than five such gaps.
+    The cost is the gap minus its handlers, per interrupt: the median over the gaps of a pass's probes that contain
+    interrupts and during which the main one of its `threads` stayed on its CPU. None with fewer than five such gaps.
     """
     probes = probes.filter(pl.col("pass") == name)
     if not threads.height or not probes.height:
@@ -340,6 +340,6 @@ def interrupt_cost(
 
 
 def _interrupts(events: pl.DataFrame, thread: int) -> Numbers:
-    """Times of a thread's interrupts, in order."""
+    """Return the times of a thread's interrupts, in order."""
     own = events.filter((pl.col("thread_id") == thread) & (pl.col("kind") == "interrupt"))
     return np.sort(own.get_column("time_ns").to_numpy())

@@ -1,6 +1,6 @@
-"""The state of each measured thread at every instant, from the kernel's switches and wake-ups.
+"""Derive the state of each measured thread at every instant from the kernel's switches and wake-ups.
 
-Intersecting sorted intervals, which all of `delays` needs, is here too.
+It also intersects sorted intervals for the other modules of `delays`.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ def within(at: Numbers, start: Numbers, end: Numbers) -> tuple[Numbers, npt.NDAr
 
 
 def union(start: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
-    """Merge intervals into sorted ones that neither overlap nor touch; empty ones are left out."""
+    """Merge intervals into sorted ones that neither overlap nor touch; empty intervals are dropped."""
     long = end > start
     order = np.argsort(start[long], kind="stable")
     start, reached = start[long][order], np.maximum.accumulate(end[long][order])
@@ -57,9 +57,9 @@ QUEUED: Final = "queued"
 BLOCKED: Final = "blocked"
 STOPPED: Final = "stopped"
 UNKNOWN: Final = "unknown"
-#: Calls that return when storage has a file.
+#: Calls that return once storage has a file.
 FLUSHES: Final = ("fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync")
-#: What a thread that blocks in a system call waits for, by call.
+#: Awaited object of a thread that blocks in a system call, by call.
 _WAITS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("futex", "futex_waitv"), "lock"),
     **dict.fromkeys(FLUSHES, "disk"),
@@ -67,15 +67,15 @@ _WAITS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "recvfrom", "recvmsg"), "io"),
     **dict.fromkeys(("sendto", "sendmsg", "io_uring_enter"), "io"),
 }
-#: If the CPU idled for at least this share of a time in which a thread was runnable, nobody took it from the thread.
+#: If the CPU was idle for this fraction of a runnable time, no other thread took it.
 _IDLE_SHARE: Final = 0.5
-#: If the group's remaining throttling is at least this share of a wait in which another thread had the CPU, the quota
-#: caused it. A wait lasts somewhat longer, until the other thread is made to leave.
+#: If the group's remaining throttling covers at least this fraction of a wait behind another thread, the quota caused
+#: it. A wait lasts somewhat longer than the throttling, until the other thread is preempted.
 _QUOTA_SHARE: Final = 0.8
-#: An idle CPU takes up to this long to start a woken thread; it idles longer only where it may not run it.
+#: An idle CPU takes up to this long to start a woken thread; it idles longer only if it may not run it.
 _WAKES: Final = 1_000_000
 RAN: Final = "ran"
-#: Name of a wake-up by an interrupt handler, whichever thread it had interrupted.
+#: Name of a wake-up by an interrupt handler, whichever thread it interrupted.
 INTERRUPT: Final = "interrupt"
 _SEEN_RUNNING: Final = ("syscall", "page_fault", "interrupt", "softirq", "block_io")
 _OFF: Final = ("thread_id", "start_ns", "end_ns", "state", "cpu", "wait", "by_thread_id", "by_name")
@@ -86,13 +86,13 @@ def thread_states(
 ) -> pl.DataFrame:
     """Derive `thread_states` of the measured threads from `kernel_events`, `kernel_threads` and `kernel_losses`.
 
-    A thread's states follow one another from its beginning or first switch to its end or the recording's.
+    A thread's states are contiguous from its start or first switch to its end or the end of the recording.
 
     Args:
         events: The table.
         threads: The table.
         losses: The table.
-        throttling: time_ns, throttled and throttled_ns: how often and for how long the group's quota had kept it from a
+        throttling: time_ns, throttled and throttled_ns: how often and how long the group's quota had kept it off the
             CPU by then.
     """
     own = threads.filter(pl.col("process_id").is_not_null())
@@ -110,7 +110,7 @@ def thread_states(
         pl.lit(RUNNING).alias("state"),
         is_in=pl.lit(True),
     )
-    # A thread begins as if it was just woken: it waits for a CPU from the start.
+    # A thread starts as if it had just been woken: it waits for a CPU.
     forks = events.filter((pl.col("kind") == "fork") & pl.col("other_thread_id").is_in(measured))
     born = forks.select(
         pl.col("other_thread_id").alias("thread_id"),
@@ -127,7 +127,7 @@ def thread_states(
         next_cpu=pl.col("cpu").shift(-1).over("thread_id"),
     ).rename({"time_ns": "start_ns"})
     following = following.filter(pl.col("state") != "dead")
-    # Two switches of one thread in the same direction: the one between them was not recorded.
+    # Two switches of a thread in the same direction: the switch between them was not recorded.
     following = following.with_columns(torn=(pl.col("next_in") == pl.col("is_in")).fill_null(False))
     got_off = pl.when("torn").then(pl.lit(UNKNOWN)).otherwise(pl.lit(RUNNING))
     running = following.filter("is_in").select("thread_id", "start_ns", "end_ns", "cpu", state=got_off)
@@ -146,10 +146,10 @@ def thread_states(
 
 
 def _until_seen(away: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Cut times off the CPU whose end was not recorded where the thread is first seen running; add that running time.
+    """Cut off-CPU times without a recorded end at the thread's first sighting on a CPU; add that running time.
 
-    The kernel's accounting says exactly since when it has had the CPU. An event or interrupt of its own only shows it
-    running at that moment.
+    The kernel's accounting says exactly since when it has had the CPU. Its own event or interrupt only shows it running
+    at that moment.
     """
     seen = (
         events.filter(pl.col("kind").is_in([*_SEEN_RUNNING, RAN]))
@@ -161,14 +161,14 @@ def _until_seen(away: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame,
         seen, left_on="start_ns", right_on="seen_ns", by="thread_id", strategy="forward", check_sortedness=False
     )
     over = pl.when("torn").then(pl.min_horizontal("end_ns", pl.col("seen_ns").fill_null(pl.col("end_ns"))))
-    on = pl.coalesce("next_cpu", "cpu")  # it ran where it is switched out next
+    on = pl.coalesce("next_cpu", "cpu")  # it ran on the CPU that it next leaves
     back = away.filter("torn").select("thread_id", start_ns=over, end_ns="end_ns", cpu=on, state=pl.lit(RUNNING))
     torn = pl.col("torn") & ~(pl.col("is_exact") & (pl.col("seen_ns") <= pl.col("end_ns"))).fill_null(False)
     return away.with_columns(end_ns=over.otherwise("end_ns"), torn=torn), back
 
 
 def _slices(switches: pl.DataFrame, last: int) -> pl.DataFrame:
-    """Occupancy of each CPU from switch to switch: cpu, start_ns, end_ns, thread_id; 0 while it idled."""
+    """Occupancy of each CPU from switch to switch: cpu, start_ns, end_ns, thread_id; 0 while idle."""
     ordered = switches.sort("cpu", "time_ns")
     return ordered.select(
         "cpu",
@@ -179,7 +179,7 @@ def _slices(switches: pl.DataFrame, last: int) -> pl.DataFrame:
 
 
 def _runnable(away: pl.DataFrame, slices: pl.DataFrame) -> pl.DataFrame:
-    """Times in which a thread could have run and did not, because another thread had its CPU, or none."""
+    """Intervals in which a thread was runnable but not running, because its CPU ran another thread or was idle."""
     spans = away.filter(pl.col("state") == "runnable").select("thread_id", "start_ns", "end_ns", "cpu", "torn")
     idled, others = _idled(spans, slices)
     return spans.with_columns(
@@ -193,14 +193,14 @@ def _runnable(away: pl.DataFrame, slices: pl.DataFrame) -> pl.DataFrame:
 
 
 def _idled(spans: pl.DataFrame, slices: pl.DataFrame) -> tuple[npt.NDArray[np.bool_], pl.Series]:
-    """True where a span's CPU idled for most of it, and the other thread that had most of it."""
+    """Return whether a span's CPU was mostly idle, and the other thread that had most of the rest."""
     idle, others = _had_the_cpu(spans, slices)
     start, end = bounds(spans)
     return idle >= _IDLE_SHARE * (end - start), others
 
 
 def _waiting(away: pl.DataFrame, events: pl.DataFrame, slices: pl.DataFrame) -> pl.DataFrame:
-    """Times in which a thread waited: until it was woken, and from then on for a CPU."""
+    """Intervals in which a thread waited: until it was woken, and from then on for a CPU."""
     spans = away.filter(pl.col("state").is_in(["sleeping", "disk_sleep", "stopped"])).sort("start_ns")
     begins = pl.col("kind") == "fork"
     wakes = (
@@ -248,11 +248,11 @@ def _waiting(away: pl.DataFrame, events: pl.DataFrame, slices: pl.DataFrame) -> 
 
 
 def _wait_of(spans: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
-    """The reason of each wait by the last event before the thread left the CPU, or null.
+    """Return the reason for each wait, from the last event before the thread left the CPU, or null.
 
-    It waits for a fault that no call has followed, else in the call that it is in. In a call without a known meaning,
-    and where no calls were recorded, so that one may have followed any fault, the thread's state shows whether it waits
-    for a device.
+    The thread waits for a fault if no call has followed it, else in its current call. If the call has no known meaning,
+    or no calls were recorded (so one may have followed any fault), the thread's state shows whether it waits for a
+    device.
     """
     own = events.filter(pl.col("kind").is_in(["syscall", "page_fault"])).select(
         "thread_id",
@@ -289,7 +289,7 @@ def _wait_of(spans: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
 
 
 def _had_the_cpu(spans: pl.DataFrame, slices: pl.DataFrame) -> tuple[Numbers, pl.Series]:
-    """Idle time of each span's CPU, and the other thread that had most of it (the lowest number of several)."""
+    """Return the idle time of each span's CPU, and the other thread that had most of it (ties: the lowest number)."""
     numbered = spans.select("start_ns", "end_ns", "cpu", own="thread_id").with_row_index("row")
     idle = np.zeros(spans.height, np.int64)
     found: list[pl.DataFrame] = []
@@ -319,11 +319,11 @@ def _had_the_cpu(spans: pl.DataFrame, slices: pl.DataFrame) -> tuple[Numbers, pl
 
 
 def _with_throttling(states: pl.DataFrame, throttling: pl.DataFrame) -> pl.DataFrame:
-    """Mark states as throttled where the group's quota kept a thread from its CPU, according to the group's counts.
+    """Mark states as throttled if the group's quota kept a thread from its CPU, according to the group's counters.
 
-    That is certain if its count of exhausted quotas rose between the readings around a wait in which nobody had the
-    CPU. Where another thread had it, as on any busy machine, the time counted until a reading is attributed to each
-    thread's longest waits first until it is used up: the thread was not throttled more often or for longer.
+    This is certain if the count of exhausted quotas rose between the readings around a wait during which nobody had the
+    CPU. If another thread had it, as on any busy machine, the time accounted up to a reading is attributed to each
+    thread's longest waits until it is used up: the thread was not throttled more often or for longer.
     """
     if not throttling.height:
         return states
@@ -331,7 +331,7 @@ def _with_throttling(states: pl.DataFrame, throttling: pl.DataFrame) -> pl.DataF
     start, end = bounds(states)
     before = np.clip(np.searchsorted(at, start, side="right") - 1, 0, len(at) - 1)
     after = np.clip(np.searchsorted(at, end, side="left"), 0, len(at) - 1)
-    # A quota counts as exhausted once it is refilled: by the reading after the wait.
+    # A quota counts as exhausted only once it is refilled, that is, by the reading after the wait.
     counted = {"rose": np.diff(count, prepend=count[0])[after], "lasted_ns": np.diff(length, prepend=length[0])[after]}
     waits = pl.col("state").is_in([PREEMPTED, QUEUED]) & pl.Series(count[after] > count[before])
     asked = states.select(
@@ -361,10 +361,10 @@ def _with_throttling(states: pl.DataFrame, throttling: pl.DataFrame) -> pl.DataF
 
 
 def _with_losses(states: pl.DataFrame, losses: pl.DataFrame) -> pl.DataFrame:
-    """Mark states as unknown where lost events could have changed them.
+    """Mark states as unknown if lost events could have changed them.
 
-    A running thread is affected by losses of its CPU. A waiting one may have run on any CPU whose switches were lost,
-    or have been woken from any; its state after it returned meanwhile, until it is seen again, is unknown as well.
+    A running thread is affected by losses on its CPU. A waiting one may have run on, or been woken from, any CPU with
+    losses; if so, its state is unknown from its possible return until it is next seen.
     """
     is_off = pl.col("state") != RUNNING
     lost = dict.fromkeys(("cpu", "wait", "by_thread_id", "by_name"))

@@ -1,1 +1,1 @@
-"""Names and times of kernels."""
+"""Kernel names and times."""

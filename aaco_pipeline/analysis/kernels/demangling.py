@@ -1,6 +1,6 @@
 """Demangle C++ kernel symbols into readable names, including the expressions inside them.
 
-Types and the position in the text are `mangled_types`.
+`mangled_types` reads types and tracks the position in the text.
 """
 
 import re
@@ -42,7 +42,7 @@ _SPECIAL: Final = {"V": "vtable for ", "T": "VTT for ", "I": "typeinfo for ", "S
 
 
 def demangled(symbol: str) -> str:
-    """The C++ name of a mangled symbol; the symbol itself where it is not mangled or not understood."""
+    """Return the C++ name of a mangled symbol, or the symbol itself if it is not mangled or not understood."""
     if not symbol.startswith("_Z"):
         return symbol
     try:
@@ -52,10 +52,10 @@ def demangled(symbol: str) -> str:
 
 
 class _Reader(TypeReader):
-    """One pass over one symbol; every method reads one production at `position` and returns its text."""
+    """One pass over one symbol; each method parses one production at `position` and returns its text."""
 
     def literal(self) -> str:
-        """A constant: a number, a truth value, an enumerator by number, or the address of a function."""
+        """A literal: a number, a truth value, an enumerator by number, or the address of a function."""
         simple = _SIMPLE_LITERAL.match(self.text, self.position)
         if simple is not None:
             self.position = simple.end()
@@ -80,7 +80,7 @@ class _Reader(TypeReader):
         return f"({named})[{value}]" if kind in {"f", "d"} else f"({named}){value}"
 
     def expression(self) -> str:
-        """An expression in a template argument or `decltype`; only forms that occur in kernels' names."""
+        """An expression in a template argument or `decltype`; only forms that occur in kernel names."""
         code = self.peek(2)
         reader = _EXPRESSION_READERS.get(code) or _EXPRESSION_READERS.get(code[:1])
         if reader is not None:
@@ -124,13 +124,13 @@ class _Reader(TypeReader):
         return str(len(value) if isinstance(value, list) else 1)
 
     def conversion(self) -> str:
-        """A value converted to another type, however it was converted."""
+        """A value converted to another type by any kind of cast."""
         self.position += 2
         target = plain(self.type())
         return f"({target})({self.expressions()})" if self.take("_") else f"({target})({self.expression()})"
 
     def call(self) -> str:
-        """A function called with arguments."""
+        """A function call."""
         self.require("cl")
         return f"{self.expression()}({self.expressions()})"
 
@@ -140,11 +140,11 @@ class _Reader(TypeReader):
         return f"({self.expression()})?({self.expression()}) : ({self.expression()})"
 
     def expressions(self) -> str:
-        """Expressions up to their end mark."""
+        """Expressions up to their end marker."""
         return ", ".join(self.until_end(self.expression))
 
     def function_parameter(self) -> str:
-        """A parameter of the function, inside its own declaration."""
+        """A function parameter, inside the function's own declaration."""
         if self.take("fL"):
             self.number()
         else:
@@ -160,14 +160,14 @@ class _Reader(TypeReader):
         return f"{owner}::{self.with_arguments(self.unqualified_name())}"
 
     def whole(self) -> str:
-        """The whole symbol; text after it, such as a compiler's clone suffix, must begin with a dot."""
+        """The complete symbol; any text after it, such as a compiler's clone suffix, must begin with a dot."""
         name = self.encoding()
         if self.position < len(self.text) and self.text[self.position] != ".":
             raise UnknownMangling
         return name.replace(HOLE, "")
 
     def encoding(self) -> str:
-        """A function with its parameters, a variable, or a compiler's table."""
+        """A function with its parameters, a variable, or a compiler-generated table."""
         if self.take("T"):
             kind = self.text[self.position]
             self.position += 1
@@ -187,7 +187,7 @@ class _Reader(TypeReader):
         return f"{returned} {name}{suffix}" if returned else name + suffix
 
     def name(self) -> tuple[str, bool, str]:
-        """A name, whether it ends in template arguments, and the qualifiers of the member function it names."""
+        """A name, whether it ends in template arguments, and the qualifiers of a member function's name."""
         if self.take("N"):
             return self.nested_name()
         if self.take("Z"):
@@ -203,7 +203,7 @@ class _Reader(TypeReader):
         return name, False, ""
 
     def local_name(self) -> tuple[str, bool, str]:
-        """A name inside a function."""
+        """A name local to a function."""
         outer = self.encoding()
         self.require("E")
         if self.take("s"):
@@ -216,7 +216,7 @@ class _Reader(TypeReader):
         return f"{outer}::{inner}", has_arguments, qualifiers
 
     def discriminator(self) -> None:
-        """The number that distinguishes equal local names, which is not written."""
+        """The discriminator of equal local names, which is not printed."""
         if self.take("__"):
             self.number()
             self.require("_")
@@ -224,7 +224,7 @@ class _Reader(TypeReader):
             self.position += 2
 
     def nested_name(self) -> tuple[str, bool, str]:
-        """A qualified name, read after its `N`."""
+        """A qualified name, parsed after its `N`."""
         qualifiers = self.qualifiers()
         qualifiers += " &" if self.take("R") else " &&" if self.take("O") else ""
         name, has_arguments, returns = "", False, True
@@ -247,7 +247,7 @@ class _Reader(TypeReader):
                     name = "std"
                     if self.peek() == "E":
                         continue
-                # Constructors, destructors and conversions state no return type.
+                # Constructors, destructors and conversions encode no return type.
                 returns = following not in {"C", "D"} and self.peek(2) != "cv"
                 part = self.member_name(name)
                 name, has_arguments = f"{name}::{part}" if name else part, False
@@ -291,7 +291,7 @@ class _Reader(TypeReader):
         return name + self.tags()
 
     def source_name(self) -> str:
-        """A name as it stands in the source, after its length."""
+        """An identifier, parsed after its length."""
         length = self.number()
         name = self.peek(length)
         if not name or len(name) < length:
@@ -300,7 +300,7 @@ class _Reader(TypeReader):
         return "(anonymous namespace)" if name.startswith("_GLOBAL__N") else name
 
     def lambda_name(self) -> str:
-        """A lambda, identified by its parameters and its number in the function."""
+        """A lambda, identified by its parameters and its index in the function."""
         while self.peek(2) in {"Ty", "Tn", "Tt", "Tp"}:
             self.template_parameter_declaration()
         self.lambda_depth += 1
@@ -330,11 +330,11 @@ class _Reader(TypeReader):
         return written
 
     def substitution(self) -> str:
-        """A reference to something read before, or a standard library name."""
+        """A back-reference, or an abbreviated standard library name."""
         return single(self.substituted(), self.pack_index)
 
     def substituted(self) -> Argument:
-        """Something read before; a list where it is a pack of template arguments."""
+        """An earlier component; a list if it is a pack of template arguments."""
         self.require("S")
         following = self.peek()
         if following in _STANDARD:
@@ -344,7 +344,7 @@ class _Reader(TypeReader):
         return self.substitutions[index]
 
     def template_parameter(self) -> Argument:
-        """The template argument that `T_`, `T0_`, ... stands for; `auto` inside a generic lambda."""
+        """The template argument denoted by `T_`, `T0_`, ...; `auto` inside a generic lambda."""
         self.require("T")
         if self.take("L"):
             self.sequence_id("0123456789")
@@ -358,7 +358,7 @@ class _Reader(TypeReader):
         return value
 
     def template_parameter_declaration(self) -> None:
-        """The declaration of a template parameter, written for a lambda or an argument that needs it."""
+        """The declaration of a template parameter, printed for a lambda or an argument that needs it."""
         self.require("T")
         kind = self.peek()
         self.position += 1
@@ -371,7 +371,7 @@ class _Reader(TypeReader):
                 self.template_parameter_declaration()
 
     def template_arguments(self) -> str:
-        """Arguments in angle brackets, which later template parameters refer to."""
+        """Arguments in angle brackets; later template parameters refer to them."""
         self.require("I")
         outer_depth, self.lambda_depth = self.lambda_depth, 0
         own: list[Argument] = []
@@ -384,7 +384,7 @@ class _Reader(TypeReader):
         return f"<{inner} >" if inner.endswith(">") else f"<{inner}>"
 
     def argument_declarations(self, earlier: list[Argument]) -> None:
-        """Declarations written before an argument; they may refer to the arguments before it."""
+        """Declarations printed before an argument; they may refer to earlier arguments."""
         while self.text[self.position] == "T" and self.peek(2) in {"Tn", "Ty", "Tt", "Tp"}:
             outer, self.arguments = self.arguments, earlier
             self.template_parameter_declaration()
@@ -436,7 +436,7 @@ _EXPRESSION_READERS: Final[dict[str, Callable[[_Reader], str]]] = {
 
 
 def _last_part(name: str) -> str:
-    """The last name of a qualified one, without its template arguments."""
+    """The last component of a qualified name, without its template arguments."""
     depth = 0
     end = len(name)
     for place in range(len(name) - 1, -1, -1):

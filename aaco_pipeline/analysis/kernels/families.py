@@ -1,6 +1,6 @@
-"""Kernel families as data: words of names and symbols of libraries, with the kind of work each implies.
+"""Kernel families as data: words and library symbols, each with the kind of work that it implies.
 
-Applying them to a kernel is `names`.
+`names` applies them to kernels.
 """
 
 import re
@@ -13,7 +13,7 @@ import yaml
 
 from aaco_pipeline.analysis.kernels.grammar import NUMBER_FORMATS
 
-#: Kinds of work by descending precedence: if a function's name contains several, the first one decides.
+#: Kinds of work in descending precedence; if a function name matches several, the first one counts.
 PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "comm": (
         "nccl*", "rccl*", "msccl*", "all reduce*", "all gather*", "reduce scatter*", "all to all*", "all2 all*", "a2a*",
@@ -124,7 +124,7 @@ PHRASES: Final[dict[str, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 
-#: Weaker phrases: they decide where none of those above occurs in a function's own name.
+#: Weaker phrases, used only if none of the above occurs in the function's own name.
 WEAK_PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "kv cache": ("*kv cache*",),
     "comm": ("barrier*", "publish*", "one shot*", "two shot*", "1shot*", "2shot*"),
@@ -155,7 +155,7 @@ WEAK_PHRASES: Final[dict[str, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 
-#: Families by the functor that a kernel applies to every element.
+#: Families by the functor that a kernel applies to each element.
 FUNCTOR_PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "norm": PHRASES["norm"],
     "softmax": PHRASES["softmax"],
@@ -166,12 +166,12 @@ FUNCTOR_PHRASES: Final[dict[str, tuple[str, ...]]] = {
         "linspace*", "logspace*", "eye*", "tril*", "triu*", "flip*", "roll*", "cat*", "pad*",
     ),
 }  # fmt: skip
-#: The same for kernels that apply it to the elements of many tensors, where copying is part of an update.
+#: The same for kernels over lists of tensors, for which copying is part of an update.
 LIST_FUNCTOR_PHRASES: Final[dict[str, tuple[str, ...]]] = {
     "reduction": ("lp norm*", "l2 norm*", "lp max*", "max norm*")
 }
 
-#: Words of a kernel that only prepares or completes the work of another one.
+#: Words for kernels that only prepare or finish another kernel's work.
 AUXILIARY_PHRASES: Final[tuple[str, ...]] = (
     "post gsu*", "*splitk reduce*", "split kreduce*", "split k reduce*", "reduce 1block*", "combine*", "preprocess*",
     "postprocess*", "finalize*", "init*", "radix sort histogram*", "onesweep histogram*", "scan histogram*",
@@ -180,7 +180,7 @@ AUXILIARY_PHRASES: Final[tuple[str, ...]] = (
     "im3d2 col*", "col2 im*", "col2 im2d*", "routing*", "align block*", "*metadata*",
 )  # fmt: skip
 
-#: Beginnings of function names that only one library uses. The first match decides, so special ones come first.
+#: Function name prefixes used by a single library. The first match counts, so specific prefixes come first.
 LIBRARY_PREFIXES: Final[tuple[tuple[str, str], ...]] = (
     ("hipblaslt", r"(?:Custom_)?Cijk_.*(?:UserArgs|SAV|ScaleAlphaVec|_Bias)"),
     ("tensile", r"(?:Custom_)?Cijk_"),
@@ -212,7 +212,7 @@ LIBRARY_PREFIXES: Final[tuple[tuple[str, str], ...]] = (
     ("sgl_kernel", r"sgl_hip::|sgl_kernel::"),
     ("pytorch", r"at::"),
 )  # fmt: skip
-#: Libraries recognised by types in the parameters, where the function's name does not tell.
+#: Libraries recognized by parameter types if the function name is not specific.
 LIBRARY_ARGUMENTS: Final[tuple[tuple[str, str], ...]] = (
     ("cublas", r"\bcublas\w*"),
     ("cudnn", r"\bcudnn\w*"),
@@ -222,7 +222,7 @@ LIBRARY_ARGUMENTS: Final[tuple[tuple[str, str], ...]] = (
     ("ggml", r"\bggml_"),
     ("pytorch", r"\bat::|\bc10::"),
 )
-#: The main purpose of a library, where a name says nothing else.
+#: A library's main purpose, used if a name contains no other evidence.
 LIBRARY_FAMILY: Final[dict[str, str]] = {
     "hipblaslt": "gemm", "tensile": "gemm", "rocblas": "gemm", "cudnn": "conv", "rccl": "comm", "aotriton": "attention",
     "flash_attention": "attention",
@@ -230,7 +230,7 @@ LIBRARY_FAMILY: Final[dict[str, str]] = {
 #: Libraries whose copies, layout changes, transforms and unnamed kernels only serve their own convolutions.
 CONVOLUTION_LIBRARIES: Final = frozenset({"miopen", "cudnn"})
 
-#: Operators not covered by the words above, in the form in which operators are compared: lower case, underscores.
+#: Operators not covered by the words above, in normalized form: lower case with underscores.
 OPERATORS: Final[dict[str, str]] = {
     "embedding/gather": "gather gather_elements gather_nd scatter scatter_elements scatter_nd take index index_put "
     "compress non_zero nonzero masked_select",
@@ -253,22 +253,22 @@ OPERATORS: Final[dict[str, str]] = {
     "le gt ge maximum minimum nan_to_num sgn sign where cast relu add sub mul mul_out div pow sqrt exp log erf tanh "
     "sigmoid",
 }  # fmt: skip
-#: ONNX operators that take any number of tensors element by element; PyTorch's of the same name reduce one.
+#: ONNX operators that combine any number of tensors element by element; PyTorch's of the same name are reductions.
 ELEMENTWISE_ONNX_OPERATORS: Final = frozenset({"max", "mean", "min", "sum"})
 
 
 def phrase_pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
-    """One pattern for any of the phrases in a text from `names.words`."""
+    """Compile one pattern for any of the phrases in a text from `names.words`."""
     return re.compile(rf"(?<=_)(?:{_alternatives(phrases)})(?=_)")
 
 
 def grouped_pattern(phrases: dict[str, tuple[str, ...]]) -> re.Pattern[str]:
-    """One pattern that finds the earliest phrase of any family; `lastindex` counts the families from 1."""
+    """Compile one pattern that finds the earliest phrase of any family; `lastindex` is the family's number from 1."""
     return re.compile("(?<=_)(?:" + "|".join(f"({_alternatives(own)})" for own in phrases.values()) + ")(?=_)")
 
 
 def _alternatives(phrases: tuple[str, ...]) -> str:
-    """The phrases as alternatives of a pattern; a star within a phrase of several words does not cross words."""
+    """Join the phrases as regex alternatives; a star within a multi-word phrase does not match across words."""
     signs = str.maketrans({"*": "[a-z0-9]*", " ": "_?", "^": "(?<=^_)_?"})
     return "|".join(phrase.translate(signs) for phrase in phrases)
 
@@ -278,7 +278,7 @@ _OF_A_SOURCE: Final = {"library", "repository", "commit", "symbols", "formats"}
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _REPOSITORY: Final = re.compile(r"[\w.-]+/[\w.-]+")
 _SYMBOL: Final = re.compile(r"[A-Za-z0-9*?:][\w*?:]*")
-#: Fewer characters than these identify no kernel.
+#: A symbol with fewer characters identifies no kernel.
 _LEAST_CHARACTERS: Final = 3
 #: Symbols are indexed by their first characters; one that begins with a star is tried on every name.
 _INDEXED_CHARACTERS: Final = 2
@@ -286,7 +286,7 @@ _STARTS: Final = re.compile(r"(?:^|(?<=::))_*(?!_)")
 
 
 class Symbol(NamedTuple):
-    """One row of the table: what a kernel whose name matches `pattern` does, and its source."""
+    """One table row: the kind of work of kernels whose names match `pattern`, and its source."""
 
     pattern: str
     kind: str
@@ -304,15 +304,15 @@ class _Row(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def symbol_of(head: str) -> Symbol | None:
-    """The most specific row that matches a function's qualified name without arguments.
+    """Return the most specific row that matches a function's qualified name without arguments.
 
-    The cache holds the distinct functions of a few captures; a session has some hundreds.
+    The cache holds the distinct functions of a few captures; a session has a few hundred.
     """
     index, best = _index(), None
     for start in _STARTS.finditer(head):
         begin = head[start.end() : start.end() + _INDEXED_CHARACTERS]
         for rows in (index.get(begin, ()), index.get("", ())):
-            # Rows are in order of rank: the first match is the best of its list.
+            # Rows are sorted by rank, so the first match is the best one in its list.
             found = next((row for row in rows if _compiled(row.text).fullmatch(head, start.end())), None)
             if found is not None and (best is None or found.rank < best.rank):
                 best = found
@@ -321,17 +321,17 @@ def symbol_of(head: str) -> Symbol | None:
 
 @cache
 def symbols() -> tuple[Symbol, ...]:
-    """All rows, the most specific first."""
+    """Return all rows, most specific first."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
     return parsed(yaml.load(text, Loader=loader))
 
 
 def parsed(sources: list[Mapping[str, Any]]) -> tuple[Symbol, ...]:
-    """Parse a table's content into rows, the most specific first. Raises ValueError for a malformed one.
+    """Parse a table's content into rows, most specific first. Raises ValueError if it is malformed.
 
-    Each source has `library` (null where the symbols do not tell it), `repository`, the `commit` that was read,
-    `symbols` by kind of work and optionally `formats`, the symbols that imply each number format.
+    Each source has `library` (null if the symbols do not identify it), `repository`, the `commit` that was read,
+    `symbols` by kind of work and optionally `formats`: symbols that imply a number format.
     """
     rows: dict[str, Symbol] = {}
     for source in sources:
@@ -348,7 +348,7 @@ def parsed(sources: list[Mapping[str, Any]]) -> tuple[Symbol, ...]:
 
 
 def _check_source(source: Mapping[str, Any]) -> None:
-    """Raise ValueError unless a source states where it was read, and only known kinds and number formats."""
+    """Raise ValueError unless a source states its origin and uses only known kinds and number formats."""
     named = f"{_FILE}: the source {source.get('repository')}"
     if not _OF_A_SOURCE - {"formats"} <= set(source) <= _OF_A_SOURCE:
         raise ValueError(f"{named} needs {', '.join(sorted(_OF_A_SOURCE - {'formats'}))} and has {', '.join(source)}")
@@ -368,19 +368,19 @@ def _check_symbol(pattern: str, kind: str, rows: Mapping[str, Symbol]) -> None:
 
 
 def _characters(pattern: str) -> int:
-    """The number of characters that a symbol specifies."""
+    """Return the number of characters that a symbol specifies."""
     return len(pattern) - pattern.count("*") - pattern.count("?")
 
 
 @cache
 def _compiled(text: str) -> re.Pattern[str]:
-    """A symbol's compiled pattern; compiled lazily, because a session asks for few of them."""
+    """Return a symbol's compiled pattern; compiled lazily, because a session needs only a few."""
     return re.compile(text, re.DOTALL)
 
 
 @cache
 def _index() -> Mapping[str, tuple[_Row, ...]]:
-    """The rows by the first characters of their symbols."""
+    """Index the rows by the first characters of their symbols."""
     index: dict[str, list[_Row]] = {}
     for rank, symbol in enumerate(symbols()):
         text = "".join({"*": ".*", "?": "."}.get(sign, re.escape(sign)) for sign in symbol.pattern)

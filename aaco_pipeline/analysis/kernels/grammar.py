@@ -1,6 +1,6 @@
-"""Decode what libraries and compilers encode in kernel names: number format, tile, instruction, fused operators.
+"""Decode the details that kernel names encode: number format, tile, instruction, fused operators.
 
-The kind of work that a name implies is `families` and `names`.
+`families` and `names` derive the kind of work from a name.
 """
 
 import re
@@ -21,7 +21,7 @@ _TENSILE_TILE: Final = re.compile(r"_MT(\d+)x(\d+)x(\d+)")
 _TENSILE_INSTRUCTION: Final = re.compile(r"_MI(\d+x\d+(?:x\d+){0,2})(?=_|$)")
 _ISA: Final = re.compile(r"_ISA(\d{2,}[0-9a-f]*)")
 _TENSILE_SPLIT: Final = re.compile(r"(PostGSU\d*)|_(SK[1-9]\d*)(?=_)|_(GSU(?:[2-9]|\d\d+))(?=_)")
-#: Kernels of Tensile that only scale or sum the result of another one: after a split, or before an accumulating one.
+#: Tensile kernels that only scale or sum another kernel's result: after a split, or before an accumulation.
 _TENSILE_AUXILIARY: Final = re.compile(r"PostGSU|^Cijk_[A-Z0-9]+(?:_[A-Z0-9]+)*_(?:GB|GA)(?:_|$)|_BetaOnly")
 
 _IGEMM: Final = re.compile(r"igemm_(fwd|bwd|wrw)_(gtc[a-z]*\d?)_([a-z]+\d*[a-z]*)_([a-z]+\d+)_")
@@ -31,7 +31,7 @@ _IGEMM_INSTRUCTION: Final = re.compile(r"_wt(\d+x\d+x\d+)")
 _IGEMM_ARCHITECTURE: Final = {"gtcx": "gfx908", "gtcx2": "gfx90a", "gtcx3": "gfx94x", "gtcn2": "gfx103x"}
 
 _CK_NUMBERS: Final = re.compile(r"(?<![\w.)])(?:\d+, ){7,}")
-#: The older gridwise products begin with the block size and state K in two factors.
+#: The older gridwise products start with the block size and give K as two factors.
 _CK_BLOCK_FIRST: Final = re.compile(r"Gridwise\w*<\d+, ")
 _CK_BLOCKS: Final = frozenset({64, 128, 192, 256, 512})
 _CK_DIRECTION: Final = re.compile(r"_(fwd|bwd_weight|bwd_data)")
@@ -50,7 +50,7 @@ _CUDA_INSTRUCTION: Final = re.compile(
 )
 _CUDA_SIMPLE: Final = re.compile(r"_(?:simt_)?([hsdcz])(?:gemm|cudnn)(?=_)")
 _CUDA_SIMPLE_FORMATS: Final = {"h": "float16", "s": "float32", "d": "float64", "c": "complex64", "z": "complex128"}
-#: cuBLAS's kernels since Hopper: formats of the inputs, of the sum and of the result, a letter each.
+#: cuBLAS kernels since Hopper: one letter each for the input, accumulator and result format.
 _NVJET: Final = re.compile(r"nvjet_(?:sm\d+_)?([th])[a-z]{2}_")
 _NVJET_FORMATS: Final = {"t": "bfloat16", "h": "float16"}
 _CUDA_ARCHITECTURE: Final = re.compile(
@@ -106,7 +106,7 @@ NUMBER_FORMATS: Final = frozenset({*_BY_NAME.values(), *_TENSILE_FORMATS.values(
 
 
 def _format_pattern(table: Mapping[str, tuple[str, ...]], before: str) -> re.Pattern[str]:
-    """A pattern for any of the names, the longest first, as whole words or parts between underscores."""
+    """Compile a pattern for any of the names, longest first, as whole words or parts between underscores."""
     names = sorted((re.escape(name) for names in table.values() for name in names), key=len, reverse=True)
     return re.compile(rf"(?<!{before})(?<![0-9A-Za-z])({'|'.join(names)})(?![0-9a-zA-Z])")
 
@@ -115,18 +115,18 @@ _FLOATING: Final = _format_pattern(_FORMAT_NAMES, "unsigned ")
 _INTEGER: Final = _format_pattern(_INTEGER_NAMES, "unsigned ")
 _TRUTH: Final = _format_pattern(_TRUTH_NAMES, "unsigned ")
 _LAMBDA: Final = re.compile(r"\{lambda\(([a-z][^)]*)\)")
-#: XMMA writes the formats of the inputs twice without a separator, Triton with an x: bf16bf16, bf16xbf16.
+#: XMMA repeats the input format without a separator, Triton with an x: bf16bf16, bf16xbf16.
 _PAIRED: Final = re.compile(r"_(tf32|bf16|f16|fp16|f32|f64|fp8|e4m3|e5m2|i8|s8)(?:f32|x?\1|x[a-z0-9]+)(?=_)")
 
 
 def number_format(text: str) -> str | None:
-    """The first number format of a name or of template arguments; floating-point before integer, integer before bool.
+    """Return the first number format in a name or in template arguments; float before integer, integer before bool.
 
-    The parameters of a function applied to every element tell it best. Integers are taken from template arguments
-    alone: as parameters they are sizes and strides.
+    The parameters of a function applied to every element are the best evidence. Integers count only as template
+    arguments: as function parameters they are sizes and strides.
     """
     applied = _LAMBDA.search(text)
-    if applied is not None and applied.group(1) != "int":  # the format of a function of an index is elsewhere
+    if applied is not None and applied.group(1) != "int":  # index functions state the format elsewhere
         text = applied.group(1)
     found = _PAIRED.search(text) or _FLOATING.search(text)
     if found is None:
@@ -136,10 +136,10 @@ def number_format(text: str) -> str | None:
 
 
 def tensile(name: str) -> Fields:
-    """`Cijk_<A indices>_<B indices>_<formats>..._MT<M>x<N>x<K>_MI<m>x<n>..._ISA<architecture>` of Tensile, hipBLASLt.
+    """Tensile, hipBLASLt: `Cijk_<A indices>_<B indices>_<formats>..._MT<M>x<N>x<K>_MI<m>x<n>..._ISA<arch>`.
 
-    Builds differ in where they put underscores inside the formats. The first letter is the format of A and B. An index
-    list that begins with the summed index l (A) or the free index j (B) denotes a transposed matrix.
+    The placement of underscores within the formats varies between builds. The first letter is the format of A and B. An
+    index list that begins with the summed index l (A) or the free index j (B) denotes a transposed matrix.
     """
     found = _TENSILE.match(name)
     if found is None:
@@ -159,7 +159,7 @@ def tensile(name: str) -> Fields:
 
 
 def igemm(name: str) -> Fields:
-    """`igemm_<direction>_<generation>_<layout>_<format>_..._bt<M>x<N>x<K>_wt<m>x<n>x<k>...` of MIOpen."""
+    """Parse MIOpen's `igemm_<direction>_<generation>_<layout>_<format>_..._bt<M>x<N>x<K>_wt<m>x<n>x<k>...`."""
     found = _IGEMM.match(name)
     if found is None:
         return {}
@@ -171,10 +171,10 @@ def igemm(name: str) -> Fields:
 
 
 def composable_kernel(name: str) -> Fields:
-    """`ck::...::kernel_<operation>_xdl...<ck::Gridwise...<layouts, formats, ..., block, M, N, K, ...>>`.
+    """Parse `ck::...::kernel_<operation>_xdl...<ck::Gridwise...<layouts, formats, ..., block, M, N, K, ...>>`.
 
-    The first run of numbers may begin with a prefetch stage; from the block size on it is fixed. CK spells the
-    sixteen-bit brain float as unsigned short where the compiler has no such type.
+    The first run of numbers may begin with a prefetch stage; its order is fixed from the block size on. CK spells
+    bfloat16 as unsigned short if the compiler has no such type.
     """
     fields = _stated(name[: name.find("<")], variant=_CK_DIRECTION)
     numbers = _CK_NUMBERS.search(name)
@@ -201,7 +201,7 @@ def composable_kernel(name: str) -> Fields:
 
 
 def cuda_library(name: str) -> Fields:
-    """Names of cuBLAS, cuDNN and CUTLASS: `<generation>_<letter>gemm_<M>x<N>_<layouts>`, `cutlass_80_tensorop_...`."""
+    """cuBLAS, cuDNN and CUTLASS: `<generation>_<letter>gemm_<M>x<N>_<layouts>`, `cutlass_80_tensorop_...`."""
     tiles = (_stated(name, tile=pattern) for pattern in _CUDA_TILE)
     fields = next(filter(None, tiles), {}) | _stated(name, matrix_instruction=_CUDA_INSTRUCTION)
     transposes = _CUDA_TRANSPOSES.search(name)
@@ -223,41 +223,41 @@ def cuda_library(name: str) -> Fields:
 
 
 def collective(name: str) -> Fields:
-    """`ncclDevKernel_<collective>_<operation>_<format>_<algorithm>_<protocol>`; a generic one does not tell."""
+    """Parse `ncclDevKernel_<collective>_<operation>_<format>_<algorithm>_<protocol>`; generic ones have no fields."""
     return {"family": "comm", **_stated(name, variant=_COLLECTIVE)}
 
 
 def miopen(name: str) -> Fields:
-    """The algorithm of MIOpen's other kernels; those of its implicit GEMM have a grammar of their own."""
+    """Return the algorithm of MIOpen's other kernels; its implicit GEMMs have their own grammar."""
     return igemm(name) or {key: str(value).lower() for key, value in _stated(name, variant=_MIOPEN_VARIANT).items()}
 
 
 def inductor(name: str) -> tuple[str, str] | None:
-    """Kind (`poi`, `red`, `per`, `tem`, ...) and operators of `triton_<kind>_fused_<operators>_<counter>`."""
+    """Return kind (`poi`, `red`, `per`, `tem`, ...) and operators of `triton_<kind>_fused_<operators>_<counter>`."""
     found = _INDUCTOR.match(name)
     return None if found is None else (found.group(1), re.sub(r"(?:^|_)\d+$", "", found.group(2)))
 
 
 def architecture(name: str) -> str | None:
-    """The AMD architecture a name states anywhere."""
+    """Return the AMD architecture stated anywhere in a name."""
     found = _ARCHITECTURE.search(name)
     return None if found is None else f"gfx{found.group(1)}"
 
 
 def plain_tile(name: str) -> str | None:
-    """Three numbers with x between them, as kernels written by hand state their tile."""
+    """Return three numbers joined by x, the way hand-written kernels state their tile."""
     found = _PLAIN_TILE.search(name)
     return None if found is None else found.group(1)
 
 
 def _stated(name: str, **patterns: re.Pattern[str]) -> Fields:
-    """The fields whose pattern occurs in the name: its groups, joined by an x."""
+    """Return the fields whose pattern occurs in the name: its groups, joined by an x."""
     found = {key: pattern.search(name) for key, pattern in patterns.items()}
     return {key: "x".join(filter(None, match.groups())) for key, match in found.items() if match}
 
 
 def _with_tile(name: str, tile: re.Pattern[str], **patterns: re.Pattern[str]) -> Fields:
-    """The fields with the tile, which ends the readable part of a generated name; instruction sets are AMD's."""
+    """Return the fields including the tile, which ends the readable part of a generated name (AMD instruction sets)."""
     found, fields = tile.search(name), _stated(name, tile=tile, **patterns)
     if "architecture" in fields:
         fields["architecture"] = f"gfx{fields['architecture']}"
@@ -302,7 +302,7 @@ _MOVING: Final = re.compile(
     r"|unsafe_view|transpose|unsqueeze|contiguous|squeeze|permute|expand|select|detach|repeat|reshape|getitem|unbind"
     r"|clone|slice|split|stack|empty|zeros|view|copy|full|fill|flip|roll|ones|cat|t)(?=_)"
 )
-#: Operators for which Inductor calls a library; such an operator in a fusion's name ran before or runs after it.
+#: Operators for which Inductor calls a library; in a fusion's name, such an operator ran before or after the kernel.
 _ELSEWHERE: Final = {
     "attention": re.compile(
         r"(?<=_)scaled_dot_product(?:_[a-z]+)*?_attention(?:_for_cpu|_backward)?(?=_)|flex_attention"
@@ -311,7 +311,7 @@ _ELSEWHERE: Final = {
     "gemm": re.compile(r"(?<=_)(?:addmm|baddbmm|bmm|mm|scaled_mm)(?=_)"),
 }
 _NORM: Final = re.compile(r"(?<=_)(?:native_|fused_)*(?:layer|batch|group|instance|rms)_norm\w*?(?=_)")
-#: A root mean square norm is decomposed before it is fused; so is the normalising half of the others.
+#: A root mean square norm is decomposed before fusion, as is the normalizing half of the others.
 _NORM_PARTS: Final = (re.compile(r"_(?:mean|var_mean|var)_"), re.compile(r"_rsqrt_"))
 _POOL: Final = re.compile(r"(?<=_)(?:max|avg)_pool\dd")
 _SOFTMAX: Final = re.compile(r"softmax")
@@ -320,14 +320,14 @@ _REDUCING_KINDS: Final = frozenset({"red", "per", "mix"})
 
 
 class Fusion(NamedTuple):
-    """The kind of work of a fused kernel, and whether it only serves an operator computed elsewhere."""
+    """Return the kind of work of a fused kernel, and whether it only serves an operator computed elsewhere."""
 
     family: str | None
     is_auxiliary: bool
 
 
 def fused_operators(name: str) -> list[str]:
-    """The operators fused into one MIGraphX kernel, in the order of its name; none for other names."""
+    """Return the operators fused into one MIGraphX kernel, in the order of its name; empty for other names."""
     prefix = _MIGRAPHX_PREFIX.match(name)
     start = prefix.end() if prefix else 0
     ending = _MIGRAPHX_ENDING.search(name, start)
@@ -348,7 +348,7 @@ def fused_operators(name: str) -> list[str]:
 
 
 def migraphx_family(operators: list[str]) -> str | None:
-    """The kind of work of operators compiled together where one of them is a product or a convolution."""
+    """Return the kind of work of operators that are compiled together with a product or a convolution."""
     if any(operator.endswith("attention") for operator in operators):
         return "attention"
     products = sum(operator in {"dot", "quant_dot", "gemm"} for operator in operators)
@@ -360,7 +360,7 @@ def migraphx_family(operators: list[str]) -> str | None:
 
 
 def inductor_fusion(name: str) -> Fusion | None:
-    """The kind of work of a kernel generated by Inductor; None for other kernels."""
+    """Return the kind of work of a kernel generated by Inductor; None for other kernels."""
     parts = inductor(name)
     if parts is None:
         return None
@@ -385,12 +385,12 @@ def inductor_fusion(name: str) -> Fusion | None:
 
 
 def _elsewhere(text: str) -> str | None:
-    """The first library operator that occurs in the text."""
+    """Return the first library operator that occurs in the text."""
     return next((family for family, pattern in _ELSEWHERE.items() if pattern.search(text)), None)
 
 
 def _pointwise(text: str) -> Fusion:
-    """An elementwise kernel; one that only moves elements is a copy, or serves the operator that owns the elements."""
+    """Classify an elementwise kernel; one that only moves elements is a copy, or serves the operator that owns them."""
     if not text.strip("_"):
         return Fusion(None, is_auxiliary=False)
     computed = text

@@ -1,7 +1,7 @@
-"""Read mangled C++ symbols: the position in the text, and types.
+"""Parse mangled C++ symbols: the position in the text, and types.
 
-Follows the Itanium C++ ABI (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling). Names, template arguments
-and expressions, from which types are built and which contain types, are `demangling`.
+The grammar is the Itanium C++ ABI (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling). `demangling` parses
+names, template arguments and expressions, which refer to types and vice versa.
 """
 
 import re
@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-#: Where the name of a pointer to a function or an array goes inside the text of its type.
+#: Position of the name in the text of a pointer to a function or an array.
 HOLE: Final = "\0"
 BUILTIN: Final = {
     "v": "void", "w": "wchar_t", "b": "bool", "c": "char", "a": "signed char", "h": "unsigned char", "s": "short",
@@ -23,18 +23,18 @@ _LONG_BUILTIN: Final = {
 }  # fmt: skip
 QUALIFIERS: Final = {"r": " restrict", "V": " volatile", "K": " const"}
 _DIGITS: Final = re.compile(r"[0-9]+")
-#: Deeper nesting than any compiler writes means a damaged symbol.
+#: Deeper nesting than any compiler produces means a damaged symbol.
 _DEEPEST: Final = 200
 
 Argument: TypeAlias = str | list[str]
 
 
 class UnknownMangling(Exception):
-    """The symbol is damaged, or uses something that this reader does not know."""
+    """The symbol is damaged or uses a construct that this parser does not support."""
 
 
 class TypeReader(ABC):
-    """One pass over one symbol; every method reads one production at `position` and returns its text."""
+    """One pass over one symbol; each method parses one production at `position` and returns its text."""
 
     def __init__(self, symbol: str) -> None:
         self.text = symbol
@@ -47,19 +47,19 @@ class TypeReader(ABC):
         self.lambda_depth = 0
 
     def take(self, expected: str) -> bool:
-        """Read past `expected` if it comes next, and return whether it did."""
+        """Consume `expected` if it comes next, and return whether it did."""
         if self.text.startswith(expected, self.position):
             self.position += len(expected)
             return True
         return False
 
     def require(self, expected: str) -> None:
-        """Read past `expected`, which must come next."""
+        """Consume `expected`, which must come next."""
         if not self.take(expected):
             raise UnknownMangling
 
     def peek(self, length: int = 1) -> str:
-        """The next characters, not read past."""
+        """Return the next characters without consuming them."""
         return self.text[self.position : self.position + length]
 
     def number(self) -> int:
@@ -71,7 +71,7 @@ class TypeReader(ABC):
         return int(found.group())
 
     def sequence_id(self, digits: str) -> int:
-        """`_` is 0, `0_` is 1 and so on, in the base given by the number of digits."""
+        """A sequence number: `_` is 0, `0_` is 1 and so on, in the base given by the number of digits."""
         if self.take("_"):
             return 0
         value = 0
@@ -83,7 +83,7 @@ class TypeReader(ABC):
         return value + 1
 
     def remembered(self, text: str) -> str:
-        """Record the text, which a later substitution may refer to."""
+        """Record the text so that a later substitution can refer to it."""
         self.substitutions.append(text)
         return text
 
@@ -92,14 +92,14 @@ class TypeReader(ABC):
         return text + self.template_arguments() if self.peek() == "I" else text
 
     def until_end(self, read: Callable[[], str]) -> list[str]:
-        """Call `read` repeatedly up to the end mark."""
+        """Call `read` repeatedly up to the end marker."""
         parts = []
         while not self.take("E"):
             parts.append(read())
         return parts
 
     def qualifiers(self) -> str:
-        """`const`, `volatile` and `restrict` in the order in which they are written after a type."""
+        """`const`, `volatile` and `restrict`, in the order in which they are printed after a type."""
         written = ""
         while self.peek() in QUALIFIERS:
             written = QUALIFIERS[self.peek()] + written
@@ -108,7 +108,7 @@ class TypeReader(ABC):
 
     @abstractmethod
     def name(self) -> tuple[str, bool, str]:
-        """A name, whether it ends in template arguments, and the qualifiers of the member function it names."""
+        """A name, whether it ends in template arguments, and the qualifiers of a member function's name."""
 
     @abstractmethod
     def unqualified_name(self) -> str:
@@ -116,7 +116,7 @@ class TypeReader(ABC):
 
     @abstractmethod
     def template_parameter(self) -> Argument:
-        """The argument that a template parameter stands for."""
+        """The argument denoted by a template parameter."""
 
     @abstractmethod
     def template_arguments(self) -> str:
@@ -127,7 +127,7 @@ class TypeReader(ABC):
         """An expression."""
 
     def types(self) -> list[str]:
-        """A type, or all the types a pack expansion stands for."""
+        """A type, or all types denoted by a pack expansion."""
         if not self.take("Dp"):
             return [self.type()]
         start, known = self.position, len(self.substitutions)
@@ -137,7 +137,7 @@ class TypeReader(ABC):
         except IndexError:
             if self.pack_length != 0:
                 raise
-            # An empty pack: the pattern is read only for its length.
+            # An empty pack: the pattern is parsed only for its length.
             first, self.pack_index = "", None
             self.position = start
             del self.substitutions[known:]
@@ -155,7 +155,7 @@ class TypeReader(ABC):
         return expanded
 
     def type(self) -> str:
-        """A type; for a function or an array it contains the place of its name."""
+        """A type; for a function or an array it contains a placeholder for its name."""
         builtin = BUILTIN.get(self.text[self.position])
         if builtin is not None:
             self.position += 1
@@ -246,7 +246,7 @@ class TypeReader(ABC):
         return self.remembered(f"{self.type()} __vector({length})")
 
     def floating_type(self) -> str:
-        """`DF16_` and its like, and `DF16b`, the sixteen-bit brain float."""
+        """`DF16_` and similar, and `DF16b`, which is bfloat16."""
         self.require("DF")
         bits = self.number()
         if self.take("b"):
@@ -257,12 +257,12 @@ class TypeReader(ABC):
         return f"_Float{bits}"
 
     def vendor_type(self) -> str:
-        """A compiler's own type."""
+        """A vendor-specific type."""
         self.require("u")
         return self.remembered(self.with_arguments(self.unqualified_name()))
 
     def vendor_qualified_type(self) -> str:
-        """A type with a compiler's own qualifier, such as an address space."""
+        """A type with a vendor-specific qualifier, such as an address space."""
         self.require("U")
         qualifier = self.with_arguments(self.unqualified_name())
         return self.remembered(f"{self.type()} {qualifier}")
@@ -285,24 +285,24 @@ class TypeReader(ABC):
 
 
 def single(value: Argument, index: int | None = None) -> str:
-    """One argument's text: for a pack, the element being expanded, or all of it."""
+    """The text of one argument: for a pack, the element being expanded, or all of it."""
     if isinstance(value, str):
         return value
     return ", ".join(value) if index is None else value[index]
 
 
 def plain(text: str) -> str:
-    """A type without a place for a name."""
+    """A type without a placeholder for a name."""
     return text.replace(HOLE, "")
 
 
 def _followed(text: str, suffix: str) -> str:
-    """A type with text after the place of its name: a function's parameters, an array's length."""
+    """A type with text after the placeholder for its name: function parameters, or an array's length."""
     return text.replace(HOLE, HOLE + suffix) if HOLE in text else f"{text} {HOLE}{suffix}"
 
 
 def _declared(target: str, sign: str) -> str:
-    """A pointer or reference to `target`; one to a function or array needs brackets."""
+    """A pointer or reference to `target`; one to a function or an array needs parentheses."""
     if HOLE not in target:
         return target + sign
     before, after = target.split(HOLE, 1)

@@ -1,6 +1,6 @@
-"""The kind of work a kernel does, from its name and the operator that launched it.
+"""Determine the kind of work of a kernel from its name and the operator that launched it.
 
-Names are first shortened to comparable text. The word lists are `families`, encoded details `grammar`.
+Names are first normalized. `families` has the word lists; `grammar` decodes encoded details.
 """
 
 import re
@@ -30,9 +30,9 @@ from aaco_pipeline.analysis.kernels.families import (
 )
 from aaco_pipeline.analysis.kernels.grammar import fused_operators, inductor_fusion, migraphx_family
 
-#: Arguments are read up to here: their beginning tells what a kernel does, and a name may have thousands of them.
+#: Only this much of the arguments is read: the start identifies the kernel, and a name may have thousands.
 ARGUMENT_CHARACTERS: Final = 480
-#: Suffixes are searched in the last characters of a name.
+#: Suffixes are searched only in the last characters of a name.
 SUFFIX_CHARACTERS: Final = 64
 
 _SUFFIX: Final = re.compile(
@@ -50,31 +50,31 @@ _BRACKETS: Final = re.compile(r"[<>() ]")
 _FUNCTOR: Final = re.compile(
     r"[<,: ](?!gpu_kernel_impl)(\w*(?:[Ff]unctor|_kernel|Ops|Kernel|_cuda_out|launch_)\w*)(?=[<(,>])"
 )
-#: Functions that run any class they are given, and the form of such a class's name.
+#: Functions that run any class passed to them, and the pattern of that class's name.
 _LAUNCHER: Final = re.compile(r"(?:_*(?:device_)?kernel(?:_agent|_entry)?\d?|kentry|trampoline_kernel)$", re.IGNORECASE)
 _LAUNCHED: Final = re.compile(r"(?<![\w])(?!default_config\b|__)(?=\w*[A-Z_])([A-Za-z]\w{6,})(?!\w|::)")
 
 
 def cleaned(name: str) -> str:
-    """The demangled name without descriptor and clone suffixes, addresses, anonymous and version namespaces."""
+    """Return the demangled name without descriptors, clone suffixes, addresses, anonymous and version namespaces."""
     text = name.strip()
     suffix = _SUFFIX.search(text, max(0, len(text) - SUFFIX_CHARACTERS))
     text = text[: suffix.start()] if suffix else text
     text = demangled(text) if text.startswith("_Z") else text
     text = text.replace("(anonymous namespace)::", "")
-    # Both searches are slow on long names, most of which have neither.
+    # Both searches are slow on long names, most of which match neither.
     if "_NS::" in text or "::__" in text:
         text = _VERSION_NAMESPACE.sub("", text)
     return _VERSION.sub("_", text) if "x_cu" in text else text
 
 
 def comparable(clean: str) -> str:
-    """A cleaned name without the parts that differ between compilations: parameters stay, counters go."""
+    """Return a cleaned name without the parts that differ between compilations; parameters stay, counters go."""
     return _COUNTER.sub(r"\1\2", clean) if clean.startswith("triton_") else clean
 
 
 def head_and_arguments(clean: str) -> tuple[str, str]:
-    """The qualified name of the kernel's function, and the beginning of its template arguments and parameters."""
+    """Return the qualified name of the kernel's function, and the start of its template arguments and parameters."""
     found = _HEAD.match(clean)
     assert found is not None
     head = found.group(1)
@@ -84,12 +84,12 @@ def head_and_arguments(clean: str) -> tuple[str, str]:
 
 
 def _returns_template(clean: str, bracket: int) -> bool:
-    """Return whether the first bracket belongs to the return type; only standard library types occur there."""
+    """Return whether the first bracket belongs to the return type, in which only standard library types occur."""
     return clean.startswith("std::enable_if", 0, bracket)
 
 
 def _behind_return_type(clean: str) -> tuple[str, str]:
-    """Name and arguments of a function whose return type has template arguments of its own."""
+    """Return name and arguments of a function whose return type has its own template arguments."""
     depth, start = 0, 0
     for found in _BRACKETS.finditer(clean):
         sign = found.group()
@@ -102,12 +102,12 @@ def _behind_return_type(clean: str) -> tuple[str, str]:
 
 
 def words(text: str) -> str:
-    """Lower-case words of a name between underscores, with camel case split: `_soft_max_forward_`."""
+    """Return lower-case words joined by underscores, with camel case split: `_soft_max_forward_`."""
     return f"_{_NO_WORD.sub('_', _CAMEL.sub('_', text).lower())}_"
 
 
 def shortened(head: str, arguments: str) -> str:
-    """The function's own name without namespaces; a launcher's is followed by the class it runs."""
+    """Return the function's own name without namespaces; a launcher's is followed by the class that it runs."""
     own = head.rpartition("::")[2] or head
     run = launched(head, arguments)
     if run is None and not _LAUNCHER.match(own):
@@ -117,7 +117,7 @@ def shortened(head: str, arguments: str) -> str:
 
 
 def launched(head: str, arguments: str) -> str | None:
-    """The class run by a function that runs any class it is given; null for every other function."""
+    """Return the class run by a function that runs any class passed to it; null for every other function."""
     found = _LAUNCHED.search(arguments) if _LAUNCHER.match(head.rpartition("::")[2] or head) else None
     return None if found is None else found.group(1)
 
@@ -144,23 +144,23 @@ _AUXILIARY: Final = phrase_pattern(AUXILIARY_PHRASES)
 _PREFIXES: Final = re.compile("|".join(f"({pattern})" for _, pattern in LIBRARY_PREFIXES))
 _ARGUMENTS: Final = tuple((library, re.compile(pattern)) for library, pattern in LIBRARY_ARGUMENTS)
 _OPERATOR_FAMILY: Final = {name: family for family, names in OPERATORS.items() for name in names.split()}
-#: Kinds of work that often serve an operator of another kind, before or after its own work.
+#: Kinds of work that often serve an operator of another kind, before or after it.
 _SERVING: Final = (
     "copy/memset", "elementwise", "fft", "kv cache", "moe routing", "quantization", "reduction", "sort/scan",
 )  # fmt: skip
-#: Names with this prefix write 16 bits as `f16` for bfloat16, too.
+#: Names with this prefix use `f16` for bfloat16 too.
 _TELLS_WIDTH_ALONE: Final = "cudnn_generated"
-#: Kinds of work whose kernels state a tile, so that three numbers in a name are one.
+#: Kinds of work whose kernels state a tile, so that three numbers in a name are taken as one.
 _TILED: Final = frozenset({"gemm", "conv", "attention"})
 
 
 def classify_names(names: pl.Series | pl.DataFrame) -> pl.DataFrame:
     """Describe each name: one row in the given order, with the name and the columns of `SCHEMA`.
 
-    For a frame, its column `name` is read; its other columns stay, and those of the same name are replaced. A family is
-    one of the keys of `families.PHRASES`, or null where the name gives no evidence; `family_source` is then `none`,
-    else `name`. `transpose_a` and `transpose_b` are null where the name does not state them. Each distinct name is read
-    once; the same names give the same rows.
+    For a frame, the column `name` is read; its other columns are kept unless `SCHEMA` replaces them. A family is a key
+    of `families.PHRASES`, or null if the name contains no evidence; `family_source` is then `none`, else `name`.
+    `transpose_a` and `transpose_b` are null if the name does not state them. Each distinct name is parsed once; the
+    result is deterministic.
     """
     kernels = names if isinstance(names, pl.DataFrame) else pl.DataFrame({"name": names.cast(pl.String)})
     distinct = kernels["name"].unique().drop_nulls().sort()
@@ -170,12 +170,13 @@ def classify_names(names: pl.Series | pl.DataFrame) -> pl.DataFrame:
 
 
 def with_operators(kernels: pl.DataFrame, operator_of_kernel: pl.DataFrame) -> pl.DataFrame:
-    """Replace the families of described kernels by those of the operators that launched them, where known.
+    """Replace the families of described kernels by those of the operators that launched them, if known.
 
-    `operator_of_kernel` has `operator`, the key it shares with `kernels` (`kernel_id`, else `name`) and may have
-    `total_ns`, the time the kernel took for the operator. Of several operators the family with the most time decides,
-    without times the one with the most rows, then the alphabet. A kernel named as copy, elementwise or other serving
-    work, launched by an operator of another kind, gets the operator's family and the role `auxiliary`.
+    `operator_of_kernel` has `operator`, the key that it shares with `kernels` (`kernel_id`, else `name`), and
+    optionally `total_ns`, the kernel's time for that operator. If there are several operators, the family with the most
+    time counts, or without times the one with the most rows; ties are resolved alphabetically. A kernel named as copy,
+    elementwise or other serving work that an operator of another kind launched gets the operator's family and the role
+    `auxiliary`.
     """
     key = "kernel_id" if {"kernel_id"} <= set(kernels.columns) & set(operator_of_kernel.columns) else "name"
     weight = pl.col("total_ns") if "total_ns" in operator_of_kernel.columns else pl.lit(1, pl.Int64)
@@ -208,7 +209,7 @@ def with_operators(kernels: pl.DataFrame, operator_of_kernel: pl.DataFrame) -> p
 
 
 def operator_family(operator: str) -> str | None:
-    """The kind of work of a framework's operator (`aten::addmm`, `MatMul`, `gpu::convolution`); null where unknown."""
+    """Return a framework operator's kind of work (`aten::addmm`, `MatMul`, `gpu::convolution`); null if unknown."""
     fusion = inductor_fusion(operator)
     if fusion is not None:
         return fusion.family
@@ -219,7 +220,7 @@ def operator_family(operator: str) -> str | None:
 
 
 def _described(name: str) -> tuple[str | bool | None, ...]:
-    """The values of `SCHEMA` for one name."""
+    """Return the values of `SCHEMA` for one name."""
     clean = cleaned(name)
     head, arguments = head_and_arguments(clean)
     symbol = symbol_of(head)
@@ -249,7 +250,7 @@ def _described(name: str) -> tuple[str | bool | None, ...]:
 
 
 def _library(head: str, arguments: str) -> str | None:
-    """The library of a kernel, from the beginning of its name, else from the types of its arguments."""
+    """Return a kernel's library, from the start of its name or else from its argument types."""
     found = _PREFIXES.match(head)
     if found is not None and found.lastindex is not None:
         return LIBRARY_PREFIXES[found.lastindex - 1][0]
@@ -257,7 +258,7 @@ def _library(head: str, arguments: str) -> str | None:
 
 
 def _family(clean: str, head: str, arguments: str, library: str | None) -> tuple[str | None, bool]:
-    """The kind of work, and whether the kernel only serves another one."""
+    """Return the kind of work, and whether the kernel only serves another one."""
     if library == "triton_inductor":
         fusion = inductor_fusion(clean)
         if fusion is not None:
@@ -276,7 +277,7 @@ def _family(clean: str, head: str, arguments: str, library: str | None) -> tuple
 def _of_words(
     family: str | None, is_auxiliary: bool, head: str, arguments: str, library: str | None
 ) -> tuple[str | None, bool]:
-    """Refine the kind of work found in the name by the words of the arguments and the library."""
+    """Refine the kind of work found in the name, using the words of the arguments and the library."""
     if family in {"elementwise", "embedding/gather"} and arguments:
         family = _functor_family(head, arguments) or family
     elif family is None:
@@ -294,9 +295,9 @@ def _of_words(
 
 @lru_cache(maxsize=8192)
 def _of_head(head: str) -> tuple[str | None, bool]:
-    """The strongest family among the words of the function's own name, else of its namespaces; and its role.
+    """Return the strongest family in the function's own name, or else in its namespaces, and its role.
 
-    The cache holds the distinct functions of a few captures; a session has some hundreds.
+    The cache holds the distinct functions of a few captures; a session has a few hundred.
     """
     outer, _, own = head.rpartition("::")
     own_words = words(own[:HEAD_CHARACTERS].replace("fbgemm", ""))
@@ -308,7 +309,7 @@ def _of_head(head: str) -> tuple[str | None, bool]:
 
 
 def _strongest(text: str) -> str | None:
-    """The family of highest precedence whose phrases occur in the text."""
+    """Return the family of highest precedence whose phrases occur in the text."""
     return _highest(_PHRASES, _FAMILIES, text)
 
 
@@ -318,24 +319,24 @@ def _highest(phrases: re.Pattern[str], families: tuple[str, ...], text: str) -> 
 
 
 def _of_operators(own: str) -> str | None:
-    """The family of the first known operator among those that MIGraphX joined to a name."""
+    """Return the family of the first known operator among those that MIGraphX joined in a name."""
     return next((_OPERATOR_FAMILY[one] for one in fused_operators(own) if one in _OPERATOR_FAMILY), None)
 
 
 def _of_launched(head: str, arguments: str) -> str | None:
-    """The family of the class that a launcher runs."""
+    """Return the family of the class that a launcher runs."""
     found = launched(head, arguments)
     return None if found is None else _of_head(found)[0]
 
 
 def _of_arguments(arguments: str) -> str | None:
-    """The family whose phrase comes first in the arguments: a generic launcher's first argument is what it runs."""
+    """Return the family whose phrase comes first in the arguments: a generic launcher's first one is its functor."""
     found = _PHRASES.search(words(arguments.replace("fbgemm_gpu", "")))
     return None if found is None or found.lastindex is None else _FAMILIES[found.lastindex - 1]
 
 
 def _functor_family(head: str, arguments: str) -> str | None:
-    """The family of the function that an elementwise kernel applies, where that is not elementwise itself."""
+    """Return the family of the function that an elementwise kernel applies, unless that is elementwise itself."""
     if "elementwise" in head:
         found, families = _FUNCTORS.search(words(arguments)), _FUNCTOR_FAMILIES
     elif "multi_tensor" in head:
@@ -346,7 +347,7 @@ def _functor_family(head: str, arguments: str) -> str | None:
 
 
 def _dtype(head: str, arguments: str, family: str | None, symbol: Symbol | None) -> str | None:
-    """The number format in the arguments, else the symbol's, else in the name; integers of a gather are its indices."""
+    """Return the number format from the arguments, the symbol or the name; a gather's integers are its indices."""
     if head.startswith(_TELLS_WIDTH_ALONE):
         return None
     stated = symbol.dtype if symbol else None
@@ -355,6 +356,6 @@ def _dtype(head: str, arguments: str, family: str | None, symbol: Symbol | None)
 
 
 def _variant(clean: str, library: str | None) -> str | None:
-    """The kind of an Inductor kernel."""
+    """Return the kind of an Inductor kernel."""
     parts = grammar.inductor(clean) if library == "triton_inductor" else None
     return None if parts is None else parts[0]

@@ -1,1 +1,1 @@
-"""The model's nodes: how much work each is, and which kernels worked for it."""
+"""The model's nodes: their work, and the kernels that executed them."""

@@ -1,6 +1,6 @@
-"""Attribute kernel time to nodes of the model or operators of a framework, with the share that could be attributed.
+"""Attribute kernel time to model nodes or framework operators, with the attributed fraction.
 
-Node names are traced back through rewritten graphs by `graph_provenance`.
+`graph_provenance` traces node names back through rewritten graphs.
 """
 
 from collections import defaultdict
@@ -29,7 +29,7 @@ from aaco_pipeline.analysis.model.node_mapping import (
 from aaco_pipeline.analysis.sessions.metrics import METRICS, amplification_metrics, kernels_per_iteration
 from aaco_pipeline.lake.evidence import Evidence
 
-#: The operator implied by a family where a library's kernel does not name its operators: only order can match it.
+#: Operator implied by a family if a library kernel does not name its operators: only order can match it.
 _OPERATOR_OF_FAMILY: Final[Mapping[str, str]] = {
     "attention": "attention",
     "conv": "convolution",
@@ -45,7 +45,7 @@ _WHOLE: Final = ""
 
 @dataclass(frozen=True)
 class DeviceTrace:
-    """Canonical tables of the profiled pass: its dispatches that count, and the data on their launches."""
+    """Canonical tables of the profiled pass: its counted dispatches and their launch data."""
 
     dispatches: pl.DataFrame
     kernels: pl.DataFrame
@@ -55,10 +55,10 @@ class DeviceTrace:
 
 @dataclass(frozen=True)
 class DeviceMapping:
-    """The result of mapping a device's kernels.
+    """Result of mapping a device's kernels.
 
-    `operator_kernels`: the table's rows. `covered`: kernel_id and node_id of every node whose work a kernel did.
-    `nodes_per_kernel`: mean number of nodes covered by an attributed dispatch; None when there is none.
+    `operator_kernels`: the table's rows. `covered`: kernel_id and node_id of every node that a kernel executed.
+    `nodes_per_kernel`: mean number of nodes covered by an attributed dispatch; None if there is none.
     """
 
     operator_kernels: pl.DataFrame
@@ -68,7 +68,7 @@ class DeviceMapping:
 
 @dataclass(frozen=True)
 class _Found:
-    """The chain that a position of a sequence ran, and the evidence."""
+    """The chain executed at a position of a sequence, and the evidence."""
 
     chain: tuple[int, ...]
     match: str
@@ -77,7 +77,7 @@ class _Found:
 
 @dataclass
 class _Sequence:
-    """The launches of one iteration in one partition: their operator lists by position, and the named nodes."""
+    """Launches of one iteration in one partition: their operator lists by position, and the named nodes."""
 
     lists: Sequence[tuple[str, ...]]
     inferred: Sequence[bool]
@@ -91,14 +91,14 @@ def map_device_kernels(
     initializers: Collection[str] = (),
     partitions: Mapping[str, Sequence[str]] | None = None,
 ) -> DeviceMapping:
-    """Attribute the dispatches of a GPU to nodes of the model's graph, or to none.
+    """Attribute a GPU's dispatches to nodes of the model's graph, or to none.
 
     Args:
         trace: The profiled pass.
         nodes: The nodes of a `ModelGraph`.
         initializers: Names of the model's weights.
-        partitions: The names of each partition's nodes in order, by the partition's name, where the runtime dumped what
-            it handed over; a marker of that name around a launch ties it to the partition.
+        partitions: The names of each partition's nodes in order, by partition name, if the runtime dumped its
+            partitions; a marker of that name around a launch links it to the partition.
     """
     graph = Graph.of(nodes, initializers)
     pools = _pools(graph, partitions or {})
@@ -111,7 +111,7 @@ def map_device_kernels(
 
 
 def _pools(graph: Graph, partitions: Mapping[str, Sequence[str]]) -> dict[str, list[int]]:
-    """Nodes that can have run, in order, for each partition and for all together; constants were computed before."""
+    """Return the nodes that can have run, in order, per partition and in total; constants were computed beforehand."""
 
     def known(names: Sequence[str]) -> list[int]:
         found = [graph.by_name.get(name, ()) for name in names]
@@ -124,10 +124,10 @@ def _pools(graph: Graph, partitions: Mapping[str, Sequence[str]]) -> dict[str, l
 
 
 def _asked(trace: DeviceTrace, graph: Graph, pools: Collection[str]) -> pl.DataFrame:
-    """The dispatches in the order they ran, with the evidence of their names and the markers around their launches.
+    """Return the dispatches in execution order, with the evidence from names and from markers around launches.
 
-    Columns besides the dispatch's: node (named by a marker), partition, list (operators, separated by spaces) and
-    inferred (the list comes from the kernel's family).
+    Additional columns: node (named by a marker), partition, list (operators, separated by spaces) and inferred (whether
+    the list comes from the kernel's family).
     """
     texts = trace.markers.select("name").unique(maintain_order=True).get_column("name").to_list()
     named = {text: node for text in texts if (node := _node_named(text, graph)) is not None}
@@ -158,7 +158,7 @@ def _asked(trace: DeviceTrace, graph: Graph, pools: Collection[str]) -> pl.DataF
 
 
 def _around(trace: DeviceTrace, wanted: Collection[str], column: str) -> pl.DataFrame:
-    """Columns dispatch_id and `column`: the innermost of the wanted ranges that was open at its launch."""
+    """Columns dispatch_id and `column`: the innermost of the wanted ranges that was open at the launch."""
     ranges = trace.markers.filter(pl.col("name").is_in(list(wanted))).select(
         "process_id",
         "thread_id",
@@ -184,7 +184,7 @@ def _node_named(text: str, graph: Graph) -> int | None:
 
 
 def _listed(kernel: Mapping[str, str | None]) -> tuple[tuple[str, ...], bool]:
-    """The operators of a kernel, and whether they were inferred from its family."""
+    """Return a kernel's operators, and whether they were inferred from its family."""
     operators = tuple(fused_operators(kernel["short_name"] or ""))
     if operators or kernel["role"] == "auxiliary":
         return operators, False
@@ -193,9 +193,9 @@ def _listed(kernel: Mapping[str, str | None]) -> tuple[tuple[str, ...], bool]:
 
 
 def _sequences(asked: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, _Sequence]]]:
-    """The sequence and position of each dispatch (in order), and each distinct sequence with its partition.
+    """Return the sequence and position of each dispatch (in order), and each distinct sequence with its partition.
 
-    Iterations run the same kernels for the same nodes: the conclusion for one holds for all like it.
+    Iterations run the same kernels for the same nodes, so a result for one applies to all equal ones.
     """
     codes = asked.select(
         pl.col("list").cast(pl.Categorical).to_physical().cast(pl.Int64),
@@ -228,10 +228,10 @@ def _sequence(part: pl.DataFrame) -> _Sequence:
 
 
 def _align(sequence: _Sequence, chains: Chains, pool: Sequence[int]) -> None:
-    """Assign nodes to the positions of a sequence: named ones first, then lists of operators, the longest first."""
+    """Assign nodes to the positions of a sequence: named ones first, then lists of operators, longest first."""
     taken: set[int] = set()
     for position, node in sequence.named.items():
-        # A range names one node; the marker does not show what else the kernel inside it did.
+        # A range names one node; the marker does not show the other work of the kernel inside it.
         sequence.found[position] = _Found((node,), "marker", BY_NAME)
         taken.add(node)
     positions: dict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -305,7 +305,7 @@ _FOUND: Final = pl.Schema(
 
 @dataclass(frozen=True)
 class Attribution:
-    """`operator_kernels`: the table's columns. `types`: tensors' types as the kernels saw them, by name."""
+    """Return `operator_kernels` with the table's columns. `types`: tensor types as the kernels saw them, by name."""
 
     operator_kernels: pl.DataFrame
     evidence: tuple[Evidence, ...] = ()
@@ -314,7 +314,7 @@ class Attribution:
 
     @property
     def time_ratio(self) -> float | None:
-        """The share of the kernels' time that has an operator; None without time."""
+        """Return the fraction of kernel time that has an operator; None without time."""
         total = int(self.operator_kernels.get_column("total_ns").sum())
         found = self.operator_kernels.filter(pl.col("match") != "unattributed")
         return int(found.get_column("total_ns").sum()) / total if total else None
@@ -335,9 +335,9 @@ def by_profile(
         tables: kernels and kernel_stats.
         nodes: The model's nodes.
         weights: Names of the model's initializers.
-        executed: Nodes of the runtime's optimized graph, None where it left none.
-        kernel_shapes: The detail of that name of the profile's reader.
-        source: The model's file, for the evidence.
+        executed: Nodes of the runtime's optimized graph; None if it saved none.
+        kernel_shapes: The detail of that name from the profile's reader.
+        source: The model's file, cited as evidence.
     """
     mapping = map_kernels(tables["kernels"], tables["kernel_stats"], executed, nodes, weights)
     seen: Mapping[str, TensorType] = {}
@@ -357,7 +357,7 @@ def by_profile(
 def by_device(
     trace: DeviceTrace, nodes: pl.DataFrame, weights: Collection[str], partitions: Mapping[str, Sequence[str]]
 ) -> Attribution:
-    """Attribute a GPU's kernels, named by their compiler; the runtime's profile has no shapes within a partition."""
+    """Attribute a GPU's kernels that its compiler named; the runtime's profile has no shapes within a partition."""
     mapping = map_device_kernels(trace, nodes, weights, partitions)
     rows = mapping.operator_kernels
     total = int(rows.get_column("dispatch_count").sum())
@@ -390,7 +390,7 @@ def model_metrics(
 ) -> pl.DataFrame:
     """Rows of `session_metrics`: kernels per node, and on a GPU the nodes per kernel.
 
-    `model` and `executed` are a graph's nodes with the names of its weights; None where the runtime left no graph.
+    `model` and `executed` are a graph's nodes with the names of its weights; None if the runtime saved no graph.
     """
     rows = amplification_metrics(
         kernels_per_iteration(dispatches, iterations),

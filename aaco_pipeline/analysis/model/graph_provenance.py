@@ -1,10 +1,10 @@
-"""Trace nodes of a graph that a runtime rewrote back to the original graph, by the surviving names and tensors.
+"""Trace nodes of a graph that a runtime rewrote back to the original graph, using surviving names and tensors.
 
-Attribution of kernels and their time is `aaco_pipeline.analysis.model.node_mapping`.
+`aaco_pipeline.analysis.model.node_mapping` attributes kernels and their time.
 
-The rules are based on ONNX Runtime 1.31: up to the extended optimizations every remaining node writes a tensor of the
-original graph; the blocked layout for convolutions renames both nodes and tensors, the nodes after the tensor they
-wrote before.
+The rules are based on ONNX Runtime 1.31. Up to the extended optimizations, every remaining node writes a tensor of the
+original graph. The blocked layout for convolutions renames both nodes and tensors, naming nodes after the tensor that
+they wrote before.
 """
 
 import re
@@ -18,24 +18,25 @@ import polars as pl
 
 _Key = TypeVar("_Key")
 
-#: Trust in an attribution by its basis. The kernel and an original node have the same name, and the kernel's work can
-#: come from that node's type.
+#: Confidence in an attribution by its basis. Kernel and original node share a name, and the node's type fits the
+#: kernel.
 BY_NAME: Final = 1.0
-#: The optimized node writes a tensor that an original node writes, or has the type of one and reads the same tensors:
-#: the tensors survived, the name did not.
+#: The optimized node writes a tensor that an original node writes, or has an original node's type and inputs: the
+#: tensors survived, the name did not.
 BY_TENSORS: Final = 0.9
-#: The name is an original node's or tensor's with an addition that the runtime is known to make.
+#: The name is that of an original node or tensor plus a suffix or prefix that the runtime is known to add.
 BY_MANGLED_NAME: Final = 0.8
-#: It is the only node left of a fitting type between the neighbours' nodes, or has the same place among equal names.
+#: It is the only remaining node of a matching type between the neighbours' nodes, or has the same position among equal
+#: names.
 BY_ORDER: Final = 0.5
 
-#: Nodes inserted by the runtime for layouts, devices and types, which the model does not contain.
+#: Nodes that the runtime inserts for layouts, devices and types; the model does not contain them.
 _INSERTED_TYPES: Final = frozenset({"ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost"})
 _INSERTED_NAMES: Final = re.compile(r"^(InsertedPrecisionFreeCast_|InsertedCast_|Memcpy(From|To)Host)")
 _LAYOUT_CHANGES: Final = frozenset({"ReorderInput", "ReorderOutput"})
 _BLOCKED_SUFFIX: Final = "_nchwc"
-#: Additions to a name, outermost first: uniqueness, blocked layout and operators turned into a convolution for it,
-#: fusions at the end, fusion with an activation at the start, an inlined branch.
+#: Name additions, outermost first: uniqueness, blocked layout and operators turned into a convolution for it, fusions
+#: at the end, fusion with an activation at the start, an inlined branch.
 _ADDITIONS: Final = (
     re.compile(r"_token_\d+$"),
     re.compile(r"_nchwc$"),
@@ -47,9 +48,9 @@ _ADDITIONS: Final = (
 )
 _MOST_ADDITIONS: Final = 12
 _BLOCKED: Final = re.compile(r"_nchwc(_token_\d+)?$")
-#: A node without a name is named by its type and its place among its graph's nodes, not counting constants.
+#: An unnamed node is named by its type and its index among its graph's nodes, not counting constants.
 GENERATED: Final = re.compile(r"^(?P<op_type>\w+)_(?P<position>\d+)$")
-#: Types that a runtime's own type can stand for, besides its own and the rest of its name after these prefixes.
+#: Original types that a runtime's type may represent, besides itself and its name without these prefixes.
 _PREFIXES: Final = ("Fused", "Nhwc", "QLinear", "Skip", "Bias", "Fast", "Quick")
 _FAMILIES: Final = (
     frozenset({"MatMul", "Gemm", "MatMulNBits", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"}),
@@ -59,14 +60,14 @@ _FAMILIES: Final = (
 )
 _ACTIVATIONS: Final = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish"})
 _SUMS: Final = frozenset({"Add", "Sum"})
-#: Types that usually take the time: a kernel is named after the first when none of its fused nodes has its type.
+#: Types that usually dominate: a kernel is named after the first one if no fused node has the kernel's type.
 _HEAVIEST_FIRST: Final = ("Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "RNN", "Einsum")
 TOP: Final[tuple[int | None, str | None]] = (None, None)
 
 
 @dataclass(frozen=True)
 class Match:
-    """The original node that a kernel's time goes to, the trust in it, and all nodes whose work it did."""
+    """The original node to which a kernel's time goes, the confidence, and all nodes that the kernel executed."""
 
     node: int
     score: float
@@ -75,7 +76,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Graph:
-    """A graph's nodes as columns, with the look-ups needed for tracing. A scope is (parent node, attribute)."""
+    """A graph's nodes as columns, with the look-ups for tracing. A scope is (parent node, attribute)."""
 
     names: Sequence[str]
     op_types: Sequence[str]
@@ -102,28 +103,28 @@ class Graph:
 
     @cached_property
     def by_name(self) -> Mapping[str, Sequence[int]]:
-        """Nodes by name; names need not be unique."""
+        """Nodes by name; names may be ambiguous."""
         return grouped((name, node) for node, name in enumerate(self.names) if name)
 
     @cached_property
     def writers(self) -> Mapping[str, Sequence[int]]:
-        """Nodes by each tensor they write; bodies may use a name again."""
+        """Nodes by each tensor that they write; bodies may reuse a name."""
         return grouped((name, node) for node, names in enumerate(self.outputs) for name in names if name)
 
     @cached_property
     def readers(self) -> Mapping[str, Sequence[int]]:
-        """Nodes by each tensor they read."""
+        """Nodes by each tensor that they read."""
         return grouped((name, node) for node, names in enumerate(self.inputs) for name in dict.fromkeys(names) if name)
 
     @cached_property
     def by_reading(self) -> Mapping[tuple[str, tuple[str, ...]], Sequence[int]]:
-        """Nodes by their type and all tensors they read."""
+        """Nodes by their type and all their inputs."""
         keys = zip(self.op_types, map(tuple, self.inputs), strict=True)
         return grouped((key, node) for node, key in enumerate(keys))
 
     @cached_property
     def positions(self) -> Mapping[tuple[str, int], Sequence[int]]:
-        """Unnamed nodes by type and place among their graph's nodes, not counting constants."""
+        """Unnamed nodes by type and index among their graph's nodes, not counting constants."""
         count: dict[tuple[int | None, str | None], int] = defaultdict(int)
         places = []
         for node, (op_type, scope) in enumerate(zip(self.op_types, self.scopes, strict=True)):
@@ -135,7 +136,7 @@ class Graph:
 
     @cached_property
     def constant(self) -> frozenset[int]:
-        """Nodes that depend only on weights and constants, and have no body: a runtime computes them beforehand."""
+        """Nodes without a body that depend only on weights and constants: a runtime computes them beforehand."""
         parents = {parent for parent, _ in self.scopes if parent is not None}
         fixed = set(self.initializers)
         found = set()
@@ -147,7 +148,7 @@ class Graph:
         return frozenset(found)
 
     def one(self, nodes: Sequence[int], scope: tuple[int | None, str | None]) -> int | None:
-        """The only node, or the only one in `scope`; None when that does not decide."""
+        """Return the only node, or the only one in `scope`; None if neither is unique."""
         if len(nodes) == 1:
             return nodes[0]
         inside = [node for node in nodes if self.scopes[node] == scope]
@@ -160,7 +161,7 @@ class Graph:
 
 @dataclass
 class Trace:
-    """The optimized graph traced back: the match of each of its nodes, the original of each of its tensors."""
+    """The optimized graph traced back: the match of each node and the original of each tensor."""
 
     original: Graph
     optimized: Graph
@@ -173,7 +174,7 @@ class Trace:
         for node in range(len(self.optimized.op_types)):
             anchors[node] = self._anchor(node, self._scope(node, anchors))
             self._name_outputs(node, anchors[node])
-        # Everything between two tensors that exist while the optimized graph runs was fused.
+        # Everything between two tensors that exist in the optimized run was fused.
         existing = {self._original(name) for names in self.optimized.outputs for name in names if name}
         for node, anchor in anchors.items():
             if anchor is not None:
@@ -183,18 +184,18 @@ class Trace:
         return self.original_tensor.get(tensor, tensor)
 
     def _follow_layout_changes(self) -> None:
-        """Map tensors that are turned back into the plain layout under an original name to that tensor."""
+        """Map tensors that are converted back to the plain layout under an original name to that tensor."""
         for node, op_type in enumerate(self.optimized.op_types):
             for before, after in self._rearranged(node) if op_type == "ReorderOutput" else ():
                 if after in self.original.writers:
                     self.original_tensor.setdefault(before, after)
 
     def _rearranged(self, node: int) -> Iterator[tuple[str, str]]:
-        """Input and output of a change of layout."""
+        """Input and output of a layout change."""
         return zip(self.optimized.inputs[node][:1], self.optimized.outputs[node][:1], strict=False)
 
     def _scope(self, node: int, anchors: Mapping[int, tuple[int, float] | None]) -> tuple[int | None, str | None]:
-        """The scope in the original graph that the optimized node's scope came from."""
+        """Return the scope of the original graph from which the optimized node's scope came."""
         parent, body = self.optimized.scopes[node]
         if parent is None:
             return TOP
@@ -202,7 +203,7 @@ class Trace:
         return (anchor[0], body) if anchor is not None else TOP
 
     def _anchor(self, node: int, scope: tuple[int | None, str | None]) -> tuple[int, float] | None:
-        """The original node by the first rule that finds one, and the rule's score."""
+        """Return the original node found by the first matching rule, and the rule's score."""
         name, op_type = self.optimized.names[node], self.optimized.op_types[node]
         by_name = by_own_name(name, op_type, self.original, scope)
         if by_name is not None:
@@ -221,7 +222,7 @@ class Trace:
         return None if mangled is None else (mangled, BY_MANGLED_NAME)
 
     def _name_outputs(self, node: int, anchor: tuple[int, float] | None) -> None:
-        """Record which original tensors the node's outputs are, where their names do not show it."""
+        """Record which original tensors the node's outputs are if their names do not show it."""
         graph, original = self.optimized, self.original
         outputs = graph.outputs[node]
         if graph.op_types[node] in _LAYOUT_CHANGES:
@@ -238,10 +239,10 @@ class Trace:
                     self.original_tensor.setdefault(own, theirs)
 
     def _after_fusion(self, node: int, tensor: str) -> str:
-        """The output of a convolution in the blocked layout when a sum and an activation were fused into it.
+        """Return the output of a blocked-layout convolution into which a sum and an activation were fused.
 
-        It is named after the tensor before them. A fourth input is the addend; an activation was fused if it alone
-        reads the sum and is not in the optimized graph itself.
+        It is named after the tensor before them. A fourth input is the addend. An activation was fused if it is the
+        only reader of the sum and is missing from the optimized graph.
         """
         graph, original = self.optimized, self.original
         inputs = graph.inputs[node]
@@ -277,7 +278,7 @@ class Trace:
     def _between(
         self, existing: set[str], given: set[str], results: set[str], scope: tuple[int | None, str | None]
     ) -> set[int]:
-        """Original nodes on the way from given or otherwise existing tensors to the results, without constants."""
+        """Original nodes between given or otherwise existing tensors and the results, without constants."""
         covered: set[int] = set()
         waiting = list(results)
         while waiting:
@@ -314,9 +315,9 @@ def by_own_name(name: str, op_type: str, original: Graph, scope: tuple[int | Non
 
 
 def by_mangled_name(name: str, original: Graph, scope: tuple[int | None, str | None]) -> int | None:
-    """The node whose name, or whose output's name, is `name` without the runtime's additions.
+    """Return the node whose name, or whose output's name, is `name` without the runtime's additions.
 
-    A node in the blocked layout is named after a tensor, which some models name like an unrelated node.
+    A node in the blocked layout is named after a tensor, and some models give that name to an unrelated node.
     """
     after_tensor = _BLOCKED.search(name) is not None
     for shorter in _without_additions(name):
@@ -329,7 +330,7 @@ def by_mangled_name(name: str, original: Graph, scope: tuple[int | None, str | N
 
 
 def _without_additions(name: str) -> Iterator[str]:
-    """Yield the name with one addition after the other removed, the outermost first."""
+    """Yield the name with its additions removed one by one, outermost first."""
     for _ in range(_MOST_ADDITIONS):
         shorter = name
         for addition in _ADDITIONS:
@@ -343,7 +344,7 @@ def _without_additions(name: str) -> Iterator[str]:
 
 
 def by_generated_name(name: str, op_type: str, original: Graph) -> int | None:
-    """The unnamed node whose type and place the kernel's name states, if only one graph has it there."""
+    """Return the unnamed node whose type and index appear in the kernel's name, if only one graph has it there."""
     generated = GENERATED.match(name)
     if generated is None or generated["op_type"] != op_type:
         return None
@@ -352,7 +353,7 @@ def by_generated_name(name: str, op_type: str, original: Graph) -> int | None:
 
 
 def _blocked_tensor(name: str, original: Graph) -> str | None:
-    """The original tensor after which a node in the blocked layout is named."""
+    """Return the original tensor after which a node in the blocked layout is named."""
     if _BLOCKED.search(name) is None:
         return None
     return next((shorter for shorter in _without_additions(name) if shorter in original.writers), None)

@@ -1,6 +1,6 @@
-"""The framework operator that launched each dispatch, and the kernel time each operator accounts for.
+"""Find the framework operator that launched each dispatch, and each operator's kernel time.
 
-Nodes of an ONNX model are `node_mapping`.
+`node_mapping` handles the nodes of an ONNX model.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ _THREAD: Final = ("process_id", "thread_id")
 def launching_operators(dispatches: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
     """Find the operator that launched each dispatch: dispatch_id, kernel_id, duration_ns, operator, operator_call_id.
 
-    A dispatch without a known launch, or launched outside every operator, has no row.
+    A dispatch with an unknown launch, or launched outside every operator, has no row.
     """
     operators = api_calls.filter((pl.col("domain") == OPERATOR_DOMAIN) & pl.col("thread_id").is_not_null())
     if operators.is_empty():
@@ -33,10 +33,10 @@ def launching_operators(dispatches: pl.DataFrame, api_calls: pl.DataFrame) -> pl
 
 
 def launched(activities: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
-    """The activities whose launch is known, with its thread_id and launched_ns.
+    """Return the activities with a known launch, with its thread_id and launched_ns.
 
-    `activities` has process_id and correlation_id. A launch is the call that shares the correlation within the process;
-    of such calls in several domains, the one that began last.
+    `activities` has process_id and correlation_id. A launch is the call with the same correlation id within the
+    process; if several domains have one, the call that began last counts.
     """
     calls = api_calls.filter((pl.col("domain") != OPERATOR_DOMAIN) & pl.col("correlation_id").is_not_null())
     one_process = calls.get_column("process_id").n_unique() == 1
@@ -52,9 +52,9 @@ def launched(activities: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def within(launches: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
-    """Add operator and operator_call_id, the innermost of `operators` open on the launch's thread, to each launch.
+    """Add operator and operator_call_id, the innermost of `operators` open on the launching thread, to each launch.
 
-    `launches` come from `launched`, `operators` are rows of api_calls. Launches outside all operators are dropped.
+    `launches` come from `launched`; `operators` are rows of api_calls. Launches outside all operators are dropped.
     """
     found = [
         _of_thread(
@@ -66,7 +66,7 @@ def within(launches: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
 
 
 def outer_first(operators: pl.DataFrame) -> pl.DataFrame:
-    """The calls of one thread by their beginning; of those that begin at once the enclosing one comes first."""
+    """Sort one thread's calls by start; among calls that begin at once, the enclosing one comes first."""
     start, end = (operators.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
     later = start[1:] > start[:-1]
     if np.all(later | ((start[1:] == start[:-1]) & (end[1:] < end[:-1]))):
@@ -75,7 +75,7 @@ def outer_first(operators: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_thread(launches: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
-    """The launches of one thread with the innermost of its operators around each."""
+    """Return one thread's launches with the innermost operator around each."""
     ordered = outer_first(operators)
     rows = _innermost(
         ordered.get_column("start_ns").to_numpy(),
@@ -88,10 +88,10 @@ def _of_thread(launches: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
 
 
 def _innermost(start: Numbers, end: Numbers, at: Numbers) -> Numbers:
-    """For each moment the row of the innermost call open then, or -1; calls nest and are sorted by start, outer first.
+    """For each instant, the row of the innermost open call, or -1; calls nest and are sorted by start, outer first.
 
-    A call's depth is the number of calls that began before it and had not ended; at a moment with k open calls the
-    innermost one is the last begun of depth k - 1. For calls that do not nest the result is still really open.
+    A call's depth is the number of earlier calls that had not ended when it began; at an instant with k open calls, the
+    innermost one is the latest call of depth k - 1. Even for calls that do not nest, the result is an open call.
     """
     ends = np.sort(end)
     depth = np.arange(len(start)) - np.searchsorted(ends, start, side="right")
@@ -117,10 +117,10 @@ _NODE: Final = ("node_id", "match", "score", "operator", "outermost_operator")
 
 
 def operators_of_dispatches(dispatches: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
-    """Each dispatch's part in `operator_kernels`, for a capture with framework operators.
+    """Return each dispatch's contribution to `operator_kernels`, for a capture with framework operators.
 
     Columns: dispatch_id, kernel_id, self_ns, node_id (null), match, score, operator, outermost_operator. A dispatch
-    whose launch is unknown, or made outside every operator, is `unattributed`.
+    whose launch is unknown or outside every operator is `unattributed`.
     """
     launched = launching_operators(dispatches, api_calls).select("dispatch_id", "operator", "operator_call_id")
     found = dispatches.select("dispatch_id", "kernel_id", "self_ns").join(
@@ -143,10 +143,10 @@ def operators_of_dispatches(dispatches: pl.DataFrame, api_calls: pl.DataFrame) -
 
 
 def operator_kernels(dispatches: pl.DataFrame) -> pl.DataFrame:
-    """Sum rows of `operator_kernels` from each dispatch's part in it.
+    """Aggregate the dispatches' contributions to rows of `operator_kernels`.
 
     The sums match `timeline.activities.kernel_stats` over the same dispatches, so time and counts are conserved: a
-    dispatch without self time counts, and adds nothing.
+    dispatch without self time is counted but adds no time.
     """
     return (
         dispatches.group_by("kernel_id", *_NODE)
@@ -162,8 +162,8 @@ def _outermost(api_calls: pl.DataFrame) -> pl.DataFrame:
     threads = group_codes(own, ("process_id", "thread_id"))
     start, end = (own.get_column(name).to_numpy() for name in ("start_ns", "end_ns"))
     order = np.lexsort((own.get_column("call_id").to_numpy(), -end, start, threads))
-    # Operators nest: one that begins before everything earlier on its thread has ended lies inside the last outermost.
-    # Threads follow one another, so the running end of one must not reach into the next.
+    # Operators nest: one that begins before all earlier ones on its thread have ended lies inside the last outermost
+    # one. Threads are concatenated, so the running end of one must not carry over to the next.
     first, offset = (int(start.min()), int(end.max() - start.min()) + 1) if own.height else (0, 1)
     lift = threads[order] * offset
     begun, ended = start[order] - first + lift, np.maximum.accumulate(end[order] - first + lift)

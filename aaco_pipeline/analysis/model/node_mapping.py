@@ -1,6 +1,6 @@
-"""Map executed kernels to nodes of the model, including chains of nodes that one fused kernel stands for.
+"""Map executed kernels to model nodes, including the chains of nodes behind fused kernels.
 
-Tracing nodes back to the original graph is `graph_provenance`.
+`graph_provenance` traces nodes back to the original graph.
 """
 
 from bisect import bisect_left, bisect_right
@@ -28,8 +28,8 @@ from aaco_pipeline.analysis.model.graph_provenance import (
 )
 from aaco_pipeline.lake.contracts import polars_types
 
-#: The operators as which a node of a type can appear. A division or difference by a constant becomes a product or sum
-#: (MIGraphX, simplify_algebra: find_div_const, find_sub_const).
+#: Operators as which a node type can appear. Division or subtraction of a constant becomes a product or sum (MIGraphX,
+#: simplify_algebra: find_div_const, find_sub_const).
 _OPERATORS: Final[Mapping[str, tuple[str, ...]]] = {
     "Attention": ("attention",),
     "AveragePool": ("pooling",),
@@ -68,20 +68,20 @@ _SAME_NAME: Final = frozenset(
     | {"Min", "Mul", "Neg", "Not", "Pad", "Pow", "Relu", "Resize", "Round", "Sigmoid", "Sign", "Sin", "Softmax"}
     | {"Sqrt", "Tanh", "Where"}
 )
-#: Additional operators of a node that has an input at the given place: its bias or its scale.
+#: Additional operators of a node with an input at this position: its bias or its scale.
 _BROUGHT: Final[Mapping[str, tuple[tuple[int, str], ...]]] = {
     "Conv": ((2, "add"),),
     "Gemm": ((2, "add"), (0, "mul")),
     "LayerNormalization": ((1, "mul"), (2, "add")),
 }
-#: Layout operators: a name may contain these or not, and the compiler inserts its own.
+#: Layout operators: a name may omit them, and the compiler inserts its own.
 _VIEWS: Final = frozenset(
     {"broadcast", "contiguous", "copy", "flatten", "identity", "layout", "multibroadcast", "noop", "pointwise"}
     | {"reduce", "reshape", "slice", "squeeze", "step", "transpose", "unsqueeze"}
 )
-#: Types whose nodes a chain may pass through without naming them.
+#: Types whose nodes may occur unnamed inside a chain.
 _PASSED: Final = frozenset({"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-#: The nodes that a model uses instead of an operator for which it has none.
+#: Nodes with which a model composes an operator that it lacks.
 _SPELLED_OUT: Final[Mapping[str, tuple[str, ...]]] = {
     "layernorm": ("reduce_mean", "sub", "pow", "reduce_mean", "add", "sqrt", "div")
 }
@@ -101,7 +101,7 @@ class Chains:
         self._has_operator = frozenset(name for op_type in self.graph.op_types for name in operators_of(op_type))
 
     def needed(self, operators: Sequence[str]) -> tuple[str, ...]:
-        """The part of a kernel's list to find in this graph: without views, composed operators decomposed."""
+        """Return the part of a kernel's list to find in this graph: without views, composed operators decomposed."""
         needed: list[str] = []
         for operator in operators:
             spelled = _SPELLED_OUT.get(operator, ()) if operator not in self._has_operator else ()
@@ -111,8 +111,8 @@ class Chains:
     def disjoint(self, needed: Sequence[str], pool: Sequence[int], taken: Collection[int]) -> list[tuple[int, ...]]:
         """Find disjoint chains of nodes in `pool` that are not `taken`, in the pool's order of their starts.
 
-        Every node of a chain but the first reads what an earlier one wrote, directly or through layout nodes. Empty for
-        an empty list.
+        Every node of a chain except the first reads an earlier one's output, directly or through layout nodes. Empty
+        for an empty list.
         """
         if not needed:
             return []
@@ -127,11 +127,11 @@ class Chains:
         return found
 
     def main_node(self, chain: Sequence[int]) -> int:
-        """The node that gets the kernel's time: the first product or convolution, else the result's writer."""
+        """Return the node that gets the kernel's time: the first product or convolution, else the result's writer."""
         return next((node for node in chain if _HEAVY & set(operators_of(self.graph.op_types[node]))), chain[-1])
 
     def followers(self, node: int) -> tuple[int, ...]:
-        """The nodes that read what `node` writes, also through layout nodes."""
+        """Return the nodes that read the output of `node`, also through layout nodes."""
         if node not in self._followers:
             reached: dict[int, None] = {}
             waiting = [node]
@@ -146,7 +146,7 @@ class Chains:
         return self._followers[node]
 
     def _from(self, start: int, needed: Sequence[str], free: Collection[int]) -> tuple[int, ...] | None:
-        """The first chain from `start` in the graph's order, depth first; None after too many steps."""
+        """Return the first chain from `start` in graph order, depth first; None after too many steps."""
         brought = self._brought(start)
         waiting: list[tuple[int, tuple[int, ...], tuple[str, ...]]] = [(1, (start,), brought)]
         for _ in range(_MOST_STEPS):
@@ -161,7 +161,7 @@ class Chains:
     def _next(
         self, operator: str, place: int, chain: tuple[int, ...], pending: tuple[str, ...], free: Collection[int]
     ) -> Iterator[tuple[int, tuple[int, ...], tuple[str, ...]]]:
-        """Ways to account for the next operator: a node's own bias or scale first, then a node that follows."""
+        """Candidates for the next operator: a node's own bias or scale first, then a following node."""
         if operator in pending:
             place_of = pending.index(operator)
             yield place + 1, chain, (*pending[:place_of], *pending[place_of + 1 :])
@@ -177,12 +177,12 @@ class Chains:
 
 
 def operators_of(op_type: str) -> tuple[str, ...]:
-    """The MIGraphX operators as which a node of an ONNX type can appear; none for unknown types."""
+    """Return the MIGraphX operators as which a node of an ONNX type can appear; empty for unknown types."""
     return (op_type.lower(),) if op_type in _SAME_NAME else _OPERATORS.get(op_type, ())
 
 
 TensorType = tuple[str | None, tuple[int | None, ...] | None]
-"""Element type and extents of a tensor; None where unknown."""
+"""Element type and dimensions of a tensor; None if unknown."""
 
 _OPERATOR_KERNELS: Final = polars_types(
     "operator_kernels", "node_id", "kernel_id", "dispatch_count", "total_ns", "match", "score"
@@ -192,13 +192,13 @@ _RUNTIME_DTYPES: Final[Mapping[str, str]] = {"float": "float32", "double": "floa
 
 @dataclass(frozen=True)
 class KernelMapping:
-    """The attribution of the kernels' time.
+    """Attribution of kernel time.
 
-    `operator_kernels`: the table's columns; one row per kernel with statistics, so that their time is conserved.
-    `inserted`: kernel_id and op_type of kernels inserted by the runtime; their time is unattributed.
-    `covered`: kernel_id and node_id of every original node whose work a kernel did, including the one that gets its
-    time; a node may be covered by several kernels. Folded constants are covered by none.
-    `executed`: kernel_id and node_id in the optimized graph, for kernels that were found in it.
+    `operator_kernels`: the table's columns, with one row per kernel with statistics so that its time is conserved.
+    `inserted`: kernel_id and op_type of kernels that the runtime inserted; their time is unattributed. `covered`:
+    kernel_id and node_id of every original node that a kernel executed, including the one that gets its time; several
+    kernels may cover one node, and no kernel covers folded constants. `executed`: kernel_id and node_id in the
+    optimized graph, for kernels found in it.
     """
 
     operator_kernels: pl.DataFrame
@@ -216,14 +216,14 @@ def map_kernels(
 ) -> KernelMapping:
     """Attribute each kernel's time to one node of the original graph, or to none.
 
-    Rules in order, with their scores above: equal name and fitting type; equal tensors; a name with known additions;
-    position. A kernel that fused several nodes gives its time to one of them: one of the kernel's own type, else the
-    heaviest by type, else the one that writes the result.
+    The rules, in order and with the scores above, are: equal name and matching type; equal tensors; a name with known
+    additions; position. The time of a kernel that fused several nodes goes to one of them: one of the kernel's own
+    type, else the heaviest by type, else the one that writes the result.
 
     Args:
-        kernels: kernel_id, name (the executed node's) and short_name (its type), ids in order of first execution.
+        kernels: kernel_id, name (of the executed node) and short_name (its type), with ids in order of first execution.
         kernel_stats: kernel_id, dispatch_count and total_ns.
-        optimized_nodes: Nodes of the optimized `ModelGraph`, None when the runtime did not save it.
+        optimized_nodes: Nodes of the optimized `ModelGraph`; None if the runtime did not save it.
         original_nodes: Nodes of the model's `ModelGraph`.
         initializers: Names of the original graph's weights.
     """
@@ -262,16 +262,16 @@ def map_kernels(
 
 
 def kernel_activity_ratio(kernels_per_iteration: float, nodes_non_constant: int) -> float | None:
-    """Kernels launched in one iteration for each node that computes something; None for a graph without such nodes.
+    """Kernels launched per iteration for each node that computes something; None for a graph without such nodes.
 
-    A ratio below one is normal because of fusion; inserted layout changes and loops that run their body several times
-    can exceed one. It is per iteration, so that longer runs do not look worse.
+    A ratio below one is normal because of fusion; inserted layout changes and loops can exceed one. It is per
+    iteration, so it does not grow with the length of the run.
     """
     return kernels_per_iteration / nodes_non_constant if nodes_non_constant else None
 
 
 def non_constant_node_count(nodes: pl.DataFrame, initializers: Collection[str] = ()) -> int:
-    """The number of nodes whose result depends on the model's inputs: those that remain after constant folding."""
+    """Return the number of nodes whose result depends on the model's inputs, which remain after constant folding."""
     graph = Graph.of(nodes, initializers)
     return len(graph.op_types) - len(graph.constant)
 
@@ -279,10 +279,10 @@ def non_constant_node_count(nodes: pl.DataFrame, initializers: Collection[str] =
 def runtime_types(
     mapping: KernelMapping, kernel_shapes: pl.DataFrame, optimized_nodes: pl.DataFrame, original_nodes: pl.DataFrame
 ) -> dict[str, TensorType]:
-    """Types of the original graph's tensors as the kernels saw them in their first execution.
+    """Return the types of the original graph's tensors as seen in the kernels' first execution.
 
-    `kernel_shapes` is the detail of that name of the profile's reader. The profile lists tensors by position without
-    absent ones and non-tensors; a kernel whose count does not match its node is ignored.
+    `kernel_shapes` is the detail of that name from the profile's reader. The profile lists tensors by position,
+    omitting absent ones and non-tensors; a kernel whose count differs from its node's is ignored.
     """
     kept = {name for names in original_nodes.get_column("outputs").to_list() for name in names}
     kept |= {name for names in original_nodes.get_column("inputs").to_list() for name in names}
@@ -304,9 +304,9 @@ def runtime_types(
 def _executed_nodes(
     names: Sequence[tuple[int, str, str]], optimized: Graph, original: Graph, trace: Trace
 ) -> dict[int, int]:
-    """The optimized node behind each kernel: by name and type, or by the generated name's original node.
+    """Return each kernel's optimized node: by name and type, or by the generated name's original node.
 
-    Kernels that share name and type are taken in order of their first end, if there are as many as nodes.
+    Kernels with the same name and type are matched in order of their first end, if there are as many as nodes.
     """
     by_key = grouped((key, node) for node, key in enumerate(zip(optimized.names, optimized.op_types, strict=True)))
     kernels_by_key = grouped(((name, op_type), kernel) for kernel, name, op_type in names)
@@ -327,7 +327,7 @@ def _executed_nodes(
 
 
 def _pair_unnamed(names: Sequence[tuple[int, str, str]], optimized: Graph, executed: dict[int, int]) -> None:
-    """Pair kernels with generated names and unnamed nodes by order within a type, if there are as many of both."""
+    """Pair kernels with generated names and unnamed nodes by order within a type, if their numbers are equal."""
     taken = set(executed.values())
     nodes = grouped(
         (op_type, node)
@@ -346,7 +346,7 @@ def _pair_unnamed(names: Sequence[tuple[int, str, str]], optimized: Graph, execu
 
 
 def _end_order(graph: Graph, node: int) -> tuple[int, ...]:
-    """Sort key for nodes in the order in which their executions end: a body before the node that contains it."""
+    """Sort nodes by the order in which their executions end: a body before the node that contains it."""
     path = [node]
     while (parent := graph.scopes[path[-1]][0]) is not None and parent < path[-1]:
         path.append(parent)
@@ -356,7 +356,7 @@ def _end_order(graph: Graph, node: int) -> tuple[int, ...]:
 def _by_graph(
     names: Sequence[tuple[int, str, str]], executed: Mapping[int, int], trace: Trace, original: Graph
 ) -> dict[int, Match]:
-    """Match kernels by their node in the optimized graph where it could be traced; the others by their names alone."""
+    """Match kernels by their node in the optimized graph if it could be traced; the others only by name."""
     found = _by_names_alone([row for row in names if executed.get(row[0]) not in trace.matches], original)
     shared = grouped(((name, op_type), kernel) for kernel, name, op_type in names)
     for kernel, name, op_type in names:
@@ -367,14 +367,14 @@ def _by_graph(
         if len(shared[name, op_type]) > 1:
             score = BY_ORDER
         elif not trace.optimized.names[executed[kernel]]:
-            # The kernel's generated name identifies the node; otherwise the pairing is based on the order.
+            # If the kernel's generated name does not identify the node, the pairing is based on order.
             score = BY_MANGLED_NAME if by_generated_name(name, op_type, original) in match.covered else BY_ORDER
         found[kernel] = Match(match.node, score, match.covered)
     return found
 
 
 def _by_names_alone(names: Sequence[tuple[int, str, str]], original: Graph) -> dict[int, Match]:
-    """Match without the optimized graph; the other nodes that a kernel covers are then unknown."""
+    """Match without the optimized graph; any other nodes that a kernel covers are then unknown."""
     found = {}
     kernels = grouped(((name, op_type), kernel) for kernel, name, op_type in names)
     for (name, op_type), same in kernels.items():
@@ -394,7 +394,7 @@ def _by_names_alone(names: Sequence[tuple[int, str, str]], original: Graph) -> d
 def _by_order(
     names: Sequence[tuple[int, str, str]], inserted: Collection[int], found: dict[int, Match], original: Graph
 ) -> None:
-    """Assign to a kernel the only unmatched node of a fitting type between the nodes of its neighbours."""
+    """Assign a kernel the only unmatched node of a matching type between its neighbours' nodes."""
     done = {node for match in found.values() for node in (match.node, *match.covered)} | original.constant
     free = grouped((op_type, node) for node, op_type in enumerate(original.op_types) if node not in done)
     fitting: dict[str, list[int]] = {}

@@ -1,6 +1,6 @@
-"""Work implied by a model's nodes: floating-point operations by formula, and the minimum bytes to move.
+"""Work implied by model nodes: floating-point operations by formula, and minimum bytes moved.
 
-Formulas for sums of products are `product_formulas`.
+`product_formulas` has the formulas for sums of products.
 """
 
 import math
@@ -46,7 +46,7 @@ Formula = Callable[[Operation], int]
 
 
 def has_formula(operation: Operation) -> bool:
-    """Return whether there is a formula for the operator's type, whether or not its shapes are known."""
+    """Return whether the operator's type has a formula, whether or not its shapes are known."""
     return _formula(operation) is not None
 
 
@@ -58,7 +58,7 @@ def _formula(operation: Operation) -> Formula | None:
 
 
 def flops(operation: Operation) -> int | None:
-    """Operations of one execution; None without a formula for the type or without the shapes it needs."""
+    """Operations of one execution; None without a formula for the type or without the required shapes."""
     formula = _formula(operation)
     if formula is None:
         return 0 if operation.op_type in MOVES_DATA and operation.domain in KNOWN_DOMAINS else None
@@ -72,12 +72,12 @@ def flops(operation: Operation) -> int | None:
 
 
 def unary(operation: Operation) -> int:
-    """The table's count for every element of the first input."""
+    """The tabulated count for every element of the first input."""
     return operation.input(0).count * UNARY[operation.op_type]
 
 
 def binary(operation: Operation) -> int:
-    """The table's count for every element of the output, whose shape is the inputs' broadcast if unknown."""
+    """The tabulated count for every output element; if the output shape is unknown, the inputs' broadcast shape."""
     return _output_count(operation) * BINARY[operation.op_type]
 
 
@@ -88,31 +88,31 @@ def variadic(operation: Operation) -> int:
 
 
 def gelu(operation: Operation) -> int:
-    """The exact form with erf, or the attribute `approximate`'s form with tanh."""
+    """The exact form with erf, or the tanh form if the attribute `approximate` selects it."""
     by_tanh = operation.attributes.get("approximate") == "tanh"
     return operation.input(0).count * (GELU_BY_TANH if by_tanh else GELU)
 
 
 def fast_gelu(operation: Operation) -> int:
-    """The form with tanh, after adding a bias where the node has one."""
+    """The tanh form, after adding a bias if the node has one."""
     return operation.input(0).count * (GELU_BY_TANH + operation.given(1))
 
 
 def quantize(operation: Operation) -> int:
-    """A division by the scale (or a product with it) per element, and the zero point's addition where given."""
+    """A division by the scale (or a product with it) per element, plus the zero point's addition if there is one."""
     return operation.input(0).count * (1 + operation.given(2))
 
 
 def scatter(operation: Operation) -> int:
-    """Nothing to compute, or one operation per update when updates are added, multiplied or compared."""
+    """No operations, or one per update if updates are added, multiplied or compared."""
     reduces = operation.attributes.get("reduction", "none") != "none"
     return operation.input(2).count if reduces else 0
 
 
 def resize(operation: Operation) -> int:
-    """A weighted sum of 2 (linear) or 4 (cubic) neighbours along each axis that changes: 2·taps^axes per output.
+    """A weighted sum of 2 (linear) or 4 (cubic) neighbours along each resized axis: 2·taps^axes per output.
 
-    Nearest-neighbour selection computes nothing. Separable implementations need less, hence an upper bound.
+    Nearest-neighbour selection takes no operations. The count is an upper bound: separable implementations need fewer.
     """
     taps: int | None = {"linear": 2, "bilinear": 2, "cubic": 4}.get(str(operation.attributes.get("mode", "nearest")))
     if taps is None:
@@ -126,7 +126,7 @@ def resize(operation: Operation) -> int:
 
 
 def reduction(operation: Operation) -> int:
-    """n − 1 operations for n elements; forms that map each element first, or divide last, add those."""
+    """n − 1 operations for n elements; forms that map each element first or divide last add those."""
     elements, results = operation.input(0).count, operation.output().count
     folding = max(elements - results, 0)
     kind = operation.op_type
@@ -137,9 +137,9 @@ def reduction(operation: Operation) -> int:
 
 
 def layer_normalization(operation: Operation) -> int:
-    """Per element: sum for the mean, subtraction, square, sum for the variance, product, scale; shift if given.
+    """Per element: sum for the mean, subtraction, square, sum for the variance, product, scale; an optional shift.
 
-    InstanceNormalization and GroupNormalization differ only in the axes of the average.
+    InstanceNormalization and GroupNormalization differ only in the averaged axes.
     """
     return operation.input(0).count * (6 + operation.given(2))
 
@@ -150,7 +150,7 @@ def root_mean_square_normalization(operation: Operation) -> int:
 
 
 def skip_normalization(operation: Operation) -> int:
-    """The sum of input and skip (and of a bias where given), then the normalization of that sum.
+    """The sum of input and skip (and an optional bias), then the normalization of that sum.
 
     SkipLayerNormalization(input, skip, gamma, beta, bias); SkipSimplifiedLayerNormalization(input, skip, gamma, bias).
     """
@@ -165,12 +165,12 @@ def local_response_normalization(operation: Operation) -> int:
 
 
 def maximum_pooling(operation: Operation) -> int:
-    """k taps take k − 1 comparisons per output; taps in the padding are counted, too."""
+    """k taps take k − 1 comparisons per output; taps in the padding count too."""
     return operation.output().count * max(_taps(operation) - 1, 0)
 
 
 def average_pooling(operation: Operation) -> int:
-    """k taps take k − 1 additions and a division per output; taps in the padding are counted, too."""
+    """k taps take k − 1 additions and a division per output; taps in the padding count too."""
     return operation.output().count * _taps(operation)
 
 
@@ -181,7 +181,7 @@ def norm_pooling(operation: Operation) -> int:
 
 
 def global_pooling(operation: Operation) -> int:
-    """n elements of a channel into one: n − 1 operations, and a division for the average."""
+    """Reduce the n elements of a channel to one: n − 1 operations, and a division for the average."""
     elements = operation.input(0).count
     if operation.op_type == "GlobalMaxPool":
         return max(elements - operation.output().count, 0)
@@ -258,13 +258,13 @@ _BITS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("uint64", "int64", "float64", "double", "complex64"), 64),
     "complex128": 128,
 }
-"""Bits per element; types below eight bits are packed. ONNX Runtime's profile says float and double."""
+"""Bits per element; types below eight bits are packed. ONNX Runtime's profile uses the names float and double."""
 
-#: Other views of the same bytes: nothing has to be moved, though a runtime may copy when it cannot alias.
+#: Views of the same bytes: nothing has to be moved, though a runtime may copy if it cannot alias.
 _VIEWS: Final = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Constant"})
-#: Read only the shape.
+#: Only the shape is read.
 _READ_NOTHING: Final = frozenset({"Shape", "Size"})
-#: Read as many elements of the first input as they write, whatever its size, and all of the other inputs.
+#: Reads as many elements of the first input as it writes, whatever its size, and all of the other inputs.
 _READ_WHAT_THEY_WRITE: Final = frozenset({"Gather", "GatherElements", "GatherND", "Slice"})
 _OMITTED: Final[TensorType] = ("omitted", None)
 _UNKNOWN: Final[TensorType] = (None, None)
@@ -272,7 +272,7 @@ _NO_ATTRIBUTES: Final[Mapping[str, Any]] = {}
 _FIGURES: Final = {"flops": pl.Float64, "read_bytes": pl.Int64, "written_bytes": pl.Int64}
 _MOST_BYTES: Final = 2**63 - 1
 _MOST_FLOPS: Final = 2**1000
-"""Beyond what the columns can hold; only a damaged model has such shapes."""
+"""Beyond the columns' range; only a damaged model has such shapes."""
 
 _Work = tuple[float | None, int | None, int | None]
 
@@ -285,11 +285,11 @@ def work(
 ) -> pl.DataFrame:
     """Compute flops, read_bytes, written_bytes and shape_source of each node.
 
-    Bytes are a lower bound on traffic: each input is read once, even if it is broadcast or given twice, each output
-    written once, by their real element sizes; repeated reads because of a small cache are not included. All three
-    figures are null for control flow (its work is in its body) and for operators without a formula; each is null alone
-    when a shape it needs is unknown. shape_source is `runtime` when the types of all outputs are, `inferred` when any
-    is known, else null.
+    Bytes are a lower bound on traffic: each input is read once, even if it is broadcast or passed twice, and each
+    output is written once, with their actual element sizes. Repeated reads due to small caches are not included. All
+    three figures are null for control flow (its work is in its body) and for operators without a formula; a single
+    figure is null if a required shape is unknown. shape_source is `runtime` if the types of all outputs are, `inferred`
+    if any is known, else null.
 
     Args:
         nodes: node_id, op_type, domain, inputs and outputs.
@@ -298,7 +298,7 @@ def work(
         runtime: Types seen by the runtime, which take precedence.
     """
     seen = runtime or {}
-    # Equal types get one number, which keeps the nodes' keys short; 0 is an omitted tensor, 1 an unknown one.
+    # Equal types share one number, which keeps the nodes' keys short; 0 is an omitted tensor, 1 an unknown one.
     numbers: dict[TensorType, int] = {_OMITTED: 0, _UNKNOWN: 1}
     number_of = {name: numbers.setdefault(type_, len(numbers)) for name, type_ in inferred.items()}
     number_of |= {name: numbers.setdefault(type_, len(numbers)) for name, type_ in seen.items()}
@@ -340,7 +340,7 @@ def work(
 
 
 def tensor_bytes(tensor: Tensor) -> int | None:
-    """Size of a tensor by its element type, packed below a byte; None when type or an extent is unknown."""
+    """Tensor size by element type, packed below a byte; None if the type or a dimension is unknown."""
     bits = _BITS.get(tensor.dtype or "")
     if bits is None:
         return None
@@ -351,7 +351,7 @@ def tensor_bytes(tensor: Tensor) -> int | None:
 
 
 def _repeated(names: Sequence[str]) -> tuple[int, ...]:
-    """Positions of tensors that occurred before under the same name."""
+    """Positions of tensors that already occurred under the same name."""
     return tuple(position for position, name in enumerate(names) if name and name in names[:position])
 
 
@@ -381,7 +381,7 @@ def _work(operation: Operation, repeated: set[int]) -> _Work:
 
 
 def _bytes(tensors: Iterable[Tensor | None]) -> int | None:
-    """The sum of the sizes of the present tensors; None when one is unknown."""
+    """Sum of the sizes of the present tensors; None if one is unknown."""
     total = 0
     for tensor in tensors:
         if tensor is not None:

@@ -1,6 +1,6 @@
-"""Floating-point operations of convolutions, matrix products and other sums of products, and the counts they use.
+"""Floating-point operations of convolutions, matrix products and other sums of products.
 
-Other operators are `operator_work`.
+`operator_work` handles the other operators.
 """
 
 import math
@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-#: Operations per element of functions without a single machine instruction. Exp, Tanh, Sigmoid and Erf: the arithmetic
-#: of one lane in ONNX Runtime's own vector kernels (the MLAS library, base versions of compute.cpp, tanh.cpp,
-#: logistic.cpp, erf.cpp): clamping, range reduction and polynomials, all branches, as vector code computes them. Log,
-#: Sin, Cos, Atan: the polynomials of the Cephes library's single-precision routines. The others are composed of these.
-#: Another library's count may differ by half as much again, and a GPU's special-function unit takes one slot; what
-#: matters is that they cost tens of operations rather than one.
+#: Operations per element of functions without a machine instruction of their own. Exp, Tanh, Sigmoid, Erf: per-lane
+#: arithmetic of ONNX Runtime's vector kernels (MLAS, base versions of compute.cpp, tanh.cpp, logistic.cpp, erf.cpp):
+#: clamping, range reduction and polynomials, with all branches. Log, Sin, Cos, Atan: single-precision polynomials of
+#: the Cephes library. The others combine these. Other libraries' counts may be 50 % higher, and a GPU's
+#: special-function unit takes one slot; what matters is that they cost tens of operations rather than one.
 EXP: Final = 23
 TANH: Final = 23
 SIGMOID: Final = 26
@@ -32,7 +31,7 @@ QUICK_GELU: Final = 2 + SIGMOID
 #: Maximum, subtraction, exponential, sum, division.
 SOFTMAX: Final = 4 + EXP
 
-#: Operations per element of an element-wise function of one tensor.
+#: Operations per element of an elementwise function of one tensor.
 UNARY: Final[Mapping[str, int]] = {
     **dict.fromkeys(("Abs", "Neg", "Sign", "Ceil", "Floor", "Round", "Sqrt", "Reciprocal", "Not", "BitwiseNot"), 1),
     **dict.fromkeys(("Relu", "ThresholdedRelu", "IsNaN", "IsInf", "CumSum", "Shrink"), 1),
@@ -64,11 +63,11 @@ UNARY: Final[Mapping[str, int]] = {
     "MeanVarianceNormalization": 5,
     # Minimum and maximum of the tensor, then a division and the zero point's addition.
     "DynamicQuantizeLinear": 4,
-    # Each pair (a, b) turns into (a·cos − b·sin, a·sin + b·cos): three operations an element.
+    # Each pair (a, b) becomes (a·cos − b·sin, a·sin + b·cos): three operations per element.
     "RotaryEmbedding": 3,
 }
 
-#: Operations per output element of an element-wise function of several tensors, after broadcasting.
+#: Operations per output element of an elementwise function of several tensors, after broadcasting.
 BINARY: Final[Mapping[str, int]] = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Mod", "And", "Or", "Xor", "BitShift"), 1),
     **dict.fromkeys(("BitwiseAnd", "BitwiseOr", "BitwiseXor"), 1),
@@ -76,12 +75,12 @@ BINARY: Final[Mapping[str, int]] = {
     "PRelu": 2,
     "Pow": POW,
     "BiasGelu": 1 + GELU,
-    # Both operands dequantized (2 each), the operation, the result quantized (2).
+    # Both operands are dequantized (2 each), the operation applied, the result quantized (2).
     "QLinearAdd": 7,
     "QLinearMul": 7,
 }
 
-#: Domains with formulas; elsewhere the same name may mean something else.
+#: Domains with formulas; elsewhere, the same operator name may have another meaning.
 KNOWN_DOMAINS: Final = frozenset({"ai.onnx", "", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"})
 
 #: Operators that move, select, convert or create data and compute nothing.
@@ -94,20 +93,20 @@ MOVES_DATA: Final = frozenset({
     "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
 })
 # fmt: on
-#: Operators whose bytes are certain but whose operations depend on the values.
+#: Operators whose bytes are known but whose operations depend on the values.
 DEPENDS_ON_VALUES: Final = frozenset({"TopK", "NonZero", "NonMaxSuppression", "Unique"})
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """Element type and extents; an extent, the shape or the type may be unknown (None)."""
+    """Element type and dimensions; a dimension, the shape or the type may be unknown (None)."""
 
     dtype: str | None
     shape: tuple[int | None, ...] | None
 
     @property
     def known(self) -> tuple[int, ...]:
-        """The extents. Raises Unknown unless all of them are known."""
+        """Return the dimensions. Raises Unknown unless all of them are known."""
         shape = self.shape
         if shape is None:
             raise Unknown
@@ -118,17 +117,17 @@ class Tensor:
 
     @property
     def count(self) -> int:
-        """The number of elements. Raises Unknown unless all extents are known."""
+        """Return the number of elements. Raises Unknown unless all dimensions are known."""
         return math.prod(self.known)
 
 
 class Unknown(Exception):
-    """A shape that a formula needs is unknown, or does not fit the operator."""
+    """A shape required by a formula is unknown or does not fit the operator."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One node with its tensors in the order of its signature; None where an optional one is left out."""
+    """One node with its tensors in signature order; None for an omitted optional one."""
 
     op_type: str
     domain: str
@@ -137,18 +136,18 @@ class Operation:
     attributes: Mapping[str, Any]
 
     def given(self, position: int) -> bool:
-        """Return whether the node has an input there."""
+        """Return whether the node has an input at the position."""
         return position < len(self.inputs) and self.inputs[position] is not None
 
     def input(self, position: int) -> Tensor:
-        """The input there. Raises Unknown when it is left out."""
+        """Return the input at the position. Raises Unknown if it is omitted."""
         tensor = self.inputs[position] if position < len(self.inputs) else None
         if tensor is None:
             raise Unknown
         return tensor
 
     def output(self, position: int = 0) -> Tensor:
-        """The output there. Raises Unknown when it is left out."""
+        """Return the output at the position. Raises Unknown if it is omitted."""
         tensor = self.outputs[position] if position < len(self.outputs) else None
         if tensor is None:
             raise Unknown
@@ -188,7 +187,7 @@ def transposed_convolution(operation: Operation) -> int:
 
 
 def quantized_convolution(operation: Operation) -> int:
-    """QLinearConv: the convolution on integers, then a product with the scales and the zero point per output."""
+    """QLinearConv: the integer convolution, then a product with the scales and the zero point per output."""
     return convolution(operation, weight=3, bias=8) + 2 * operation.output().count
 
 
@@ -230,14 +229,14 @@ def general_matrix_product(operation: Operation, *, right: int = 1, addend: int 
 
 
 def quantized_matrix_product(operation: Operation) -> int:
-    """QLinearMatMul: the product on integers, then a product with the scales and the zero point per output."""
+    """QLinearMatMul: the integer product, then a product with the scales and the zero point per output."""
     return matrix_product(operation, right=3) + 2 * operation.output().count
 
 
 def packed_matrix_product(operation: Operation) -> int:
     """MatMulNBits and similar operators, with K and N as attributes: 2·rows·K·N, + N per row for a bias.
 
-    Unpacking the weights is not counted, because its number is the implementation's choice.
+    Unpacking the weights is not counted, because its cost depends on the implementation.
     """
     rows = math.prod(operation.input(0).known[:-1])
     inner, columns = operation.integer("K", -1), operation.integer("N", -1)
@@ -247,9 +246,9 @@ def packed_matrix_product(operation: Operation) -> int:
 
 
 def einsum(operation: Operation) -> int:
-    """Two operands: a multiply-add for every combination of all labels, or a product if none is summed over.
+    """Two operands: a multiply-add for each combination of all labels, or a product if none is summed over.
 
-    One operand: an addition per element if a label is summed over. Others, and ellipses, are not counted.
+    One operand: an addition per element if a label is summed over. Other cases, and ellipses, are not counted.
     """
     equation = str(operation.attributes.get("equation", "")).replace(" ", "")
     terms, arrow, result = equation.partition("->")
@@ -286,7 +285,7 @@ def recurrent(operation: Operation) -> int:
 def attention(operation: Operation) -> int:
     """Attention of ONNX: query, key, value, mask, past key, past value; three- or four-dimensional.
 
-    See `_attention`; with three dimensions, attributes give the numbers of heads.
+    See `_attention`; for three-dimensional inputs, attributes give the numbers of heads.
     """
     query, key, value = (operation.input(position).known for position in range(3))
     past = operation.input(4).known[2] if operation.given(4) else 0
@@ -348,11 +347,11 @@ def multi_head_attention(operation: Operation) -> int:
 
 
 def grouped_query_attention(operation: Operation) -> int:
-    """GroupQueryAttention: query [B, S, D], or query, key and value side by side when there is no key.
+    """GroupQueryAttention: query [B, S, D], or query, key and value concatenated if there is no key.
 
-    The attended length is the present key's, [B, kv heads, T, width], or else the past's plus S. A present that shares
-    the past's buffer has the buffer's length: an upper bound. Rotary embedding, three operations per element of query
-    and key, is added where the node does it.
+    The attended length is the present key's, [B, kv heads, T, width], or else the past's plus S. If the present shares
+    the past's buffer, it is the buffer's length, an upper bound. Rotary embedding, three operations per element of
+    query and key, is added if the node performs it.
     """
     batch, queried, total_width = operation.input(0).known
     heads, kept = operation.integer("num_heads", 0), operation.integer("kv_num_heads", 0)
@@ -366,9 +365,9 @@ def grouped_query_attention(operation: Operation) -> int:
 
 
 def _attention(scores: int, width: int, value_width: int, *, masked: bool) -> int:
-    """Scores (batch · heads · queried · attended), 2·width each, are scaled, masked and go through softmax.
+    """Scores (batch · heads · queried · attended), 2·width each, are scaled, masked and passed through softmax.
 
-    Then each weighs a value, 2·value width.
+    Each score then weighs a value, 2·value width.
     """
     return scores * (2 * width + 1 + masked + SOFTMAX + 2 * value_width)
 
@@ -379,7 +378,7 @@ def fused_convolution(operation: Operation) -> int:
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape according to NumPy's rules. Raises Unknown when they do not fit."""
+    """Return the broadcast shape by NumPy's rules. Raises Unknown if the shapes do not match."""
     rank = max(map(len, shapes))
     result = []
     for sizes in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
@@ -396,6 +395,6 @@ def _swapped(pair: tuple[int, ...], transposed: int) -> tuple[int, int]:
 
 
 def _activation(operation: Operation) -> int:
-    """Operations per output of the activation that a fused operator names."""
+    """Operations per output of a fused operator's activation."""
     name = operation.attributes.get("activation")
     return UNARY.get(name, 1) if isinstance(name, str) and name else 0

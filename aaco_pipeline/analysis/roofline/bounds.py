@@ -1,9 +1,9 @@
-"""The shortest time each resource of a device would have needed for the counted work: work over ceiling.
+"""Compute the minimum time that each resource of a device needed for the counted work: work over ceiling.
 
 Time-based roofline after Wang, Yang, Farrell, Zhang, Kurth and Williams, "Time-Based Roofline for Deep Learning
-Performance Analysis" (2020): a lower bound on the time per resource, so that kernels without a floating-point operation
-have a place too. Formats on one pipe add up; the vector and the matrix pipe are separate. Which resource limits a
-kernel is decided in `aaco_pipeline.analysis.roofline.placement`.
+Performance Analysis" (2020): a lower bound on the time per resource, which also covers kernels without floating-point
+operations. Formats on one pipe add up; the vector and the matrix pipe are separate.
+`aaco_pipeline.analysis.roofline.placement` decides which resource limits a kernel.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,13 +19,13 @@ SPEC: Final = "spec"
 REPORTED: Final = "reported"
 MEASURED: Final = "measured"
 SOURCES: Final = (SPEC, REPORTED, MEASURED)
-#: Precedence of ceilings of one resource: measured on this device, reported for such a device, published for it.
+#: Precedence of one resource's ceilings: measured on this device, reported for its model, published.
 PREFERRED: Final = (MEASURED, REPORTED, SPEC)
-#: Source in `resource_bounds` of time in which a unit's own counter saw it busy: no ceiling is involved.
+#: Source in `resource_bounds` for a unit's own busy counter; no ceiling is involved.
 BUSY: Final = "busy"
-#: Resources whose units count the cycles in which they work and accept nothing else, with the column of their share of
-#: the dispatch's cycles. A memory unit also counts cycles in which it only waits for the next level, so its busy
-#: cycles are no bound; a cycle of the LDS repeated for a bank conflict moved nothing.
+#: Resources whose units count busy cycles during which they accept nothing else, with the column of their fraction of
+#: the dispatch's cycles. A memory unit also counts cycles spent waiting for the next level, so its busy cycles are no
+#: bound; an LDS cycle repeated for a bank conflict moved nothing.
 BUSY_RATIOS: Final[Mapping[str, str]] = {
     "vector_issue": "valu_busy_ratio",
     "matrix": "matrix_busy_ratio",
@@ -33,13 +33,13 @@ BUSY_RATIOS: Final[Mapping[str, str]] = {
     "lds": "lds_access_ratio",
 }
 COUNTERS: Final = "counters"
-#: The counter of 6- and 4-bit matrix operations does not distinguish the two, nor do the ceilings.
+#: The counter of 6- and 4-bit matrix operations does not distinguish the two; neither do the ceilings.
 FP6_OR_FP4: Final = "fp6_fp4"
 
 
 @dataclass(frozen=True)
 class Demand:
-    """The work that a row demands of one resource in one number format: its column and unit."""
+    """A row's demand for one resource in one number format: its column and unit."""
 
     resource: str
     dtype: str | None
@@ -48,11 +48,11 @@ class Demand:
 
     @property
     def key(self) -> str:
-        """Name of the pair of resource and format in the columns of a timed frame."""
+        """Name the pair of resource and format in the columns of a timed frame."""
         return f"{self.resource}/{self.dtype or ''}"
 
 
-#: In the order in which ties are resolved. Columns that a frame of work lacks are skipped.
+#: Order of precedence for ties. Columns missing from a frame of work are skipped.
 DEMANDS: Final = (
     *(Demand("vector", dtype, f"valu_{dtype}_flops", "flop") for dtype in ("fp64", "fp32", "fp16")),
     *(Demand("vector_packed", dtype, f"valu_packed_{dtype}_flops", "flop") for dtype in ("fp32", "fp16")),
@@ -74,7 +74,7 @@ DEMANDS: Final = (
     Demand("dram", None, "dram_bytes", "byte"),
 )
 RESOURCES: Final = (*dict.fromkeys(demand.resource for demand in DEMANDS), "scalar_issue")
-#: Columns of work that are summed over dispatches; all others describe a dispatch.
+#: Columns of work that are summed over dispatches; all others describe a single dispatch.
 AMOUNTS: Final = (
     *dict.fromkeys(demand.column for demand in DEMANDS if demand.column != "fabric_bytes"),
     "fabric_read_bytes",
@@ -85,22 +85,22 @@ _KEYS: Final = ("device_id", "resource", "dtype", "source", "value")
 
 
 def ceiling_column(demand: Demand, source: str) -> str:
-    """Column of a timed frame that holds the ceiling, in units per second; null where there is none."""
+    """Column of a timed frame with the ceiling, in units per second; null if there is none."""
     return f"ceiling/{demand.key}/{source}"
 
 
 def time_column(demand: Demand, source: str) -> str:
-    """Column of a timed frame that holds the lower-bound time in ns; null without work or without a ceiling."""
+    """Column of a timed frame with the lower-bound time in ns; null without work or without a ceiling."""
     return f"time/{demand.key}/{source}"
 
 
 def busy_ns(resource: str) -> pl.Expr:
-    """Nanoseconds of the row's duration in which the unit worked, according to its own count."""
+    """Time in ns within the row's duration in which the unit worked, by its own counter."""
     return pl.col(BUSY_RATIOS[resource]) * pl.col("duration_ns")
 
 
 def demands_of(frame: pl.DataFrame) -> list[Demand]:
-    """The demands whose work a timed frame contains."""
+    """Return the demands for which a timed frame contains work."""
     return [demand for demand in DEMANDS if demand.column in frame.columns]
 
 
@@ -124,10 +124,10 @@ def timed(work: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
 
 
 def _wide(ceilings: pl.DataFrame) -> pl.DataFrame:
-    """One row per device with a column per ceiling; the higher of two of the same source counts."""
+    """One row per device with one column per ceiling; the higher of two from the same source counts."""
     known = ceilings.select(_KEYS).filter(pl.col("value") > 0, pl.col("source").is_in(SOURCES))
     either = pl.when(pl.col("dtype").is_in(["fp6", "fp4"])).then(pl.lit(FP6_OR_FP4)).otherwise(pl.col("dtype"))
-    # 64-bit integer instructions take at least the issue slot of 32-bit ones, so the latter's rate bounds them.
+    # 64-bit integer instructions take at least the issue slot of 32-bit ones, so the 32-bit rate bounds them.
     long = known.filter(resource="vector_integer", dtype="int32").with_columns(dtype=pl.lit("int64"))
     known = pl.concat([known.with_columns(dtype=either), long])
     named = known.with_columns(
@@ -141,11 +141,11 @@ def _wide(ceilings: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_issue_rate(wide: pl.DataFrame) -> pl.DataFrame:
-    """Estimate the measured issue rate where no benchmark states one: the published rate times arithmetic's share.
+    """Estimate the measured issue rate if no benchmark states one: the published rate times the arithmetic's fraction.
 
-    A benchmark of vector arithmetic is a sequence of multiply-adds, limited by instruction issue: the share of the
-    published arithmetic peak that it reached is the share of the published issue rate. A share above one comes from
-    packed instructions, which the unpacked peak does not describe, and is not used.
+    A vector arithmetic benchmark is a sequence of multiply-adds limited by instruction issue, so the fraction of the
+    published arithmetic peak that it reached is also the fraction of the published issue rate. A fraction above one
+    comes from packed instructions, which the unpacked peak does not describe, and is not used.
     """
     issue, measured = "ceiling/vector_issue//spec", "ceiling/vector_issue//measured"
     if issue not in wide.columns:
@@ -173,14 +173,13 @@ def _memory_side(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _dram_bytes(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the bytes that DRAM must have carried, as far as they can be determined; where a model states them, those.
+    """Add the bytes that DRAM must have carried, as far as known; the model's figure takes precedence.
 
-    Without a cache between fabric and DRAM they are the fabric's: data from a neighbour or the host came over a slower
-    path, so the time stays a lower bound. Nothing counts the hits of an Infinity Cache. Behind one, the serving level
-    is inferred as in the cache-aware roofline (Ilic, Pratas and Sousa 2014): a rate that DRAM could not have delivered
-    came from the cache, and DRAM gets no bytes; a rate that it could have is attributed to DRAM, as an assumption. A
-    device has such a cache where its ceilings name one, and may have one where no ceiling of the fabric shows that DRAM
-    lies right behind it.
+    If there is no cache between fabric and DRAM, these are the fabric's bytes: data from a neighbour or the host used a
+    slower path, so the time stays a lower bound. Hits of an Infinity Cache are not counted. Behind one, the serving
+    level is inferred as in the cache-aware roofline (Ilic, Pratas and Sousa 2014): a rate that DRAM cannot deliver came
+    from the cache, and DRAM gets no bytes; a lower rate is attributed to DRAM, as an assumption. A device has such a
+    cache if its ceilings name one, and may have one unless a fabric ceiling shows that DRAM is directly behind it.
     """
     dram = [pl.col(f"ceiling/dram//{source}") for source in SOURCES]
     direct = _has_ceiling("fabric") & ~_has_ceiling("infinity_cache")
@@ -201,15 +200,15 @@ def _has_ceiling(resource: str) -> pl.Expr:
 
 
 def _column(rows: pl.DataFrame, name: str) -> pl.Expr:
-    """The column as Float64, null throughout where the frame lacks it."""
+    """Return the column as Float64; all null if the frame lacks it."""
     return pl.col(name).cast(pl.Float64) if name in rows.columns else pl.lit(None, pl.Float64)
 
 
 def per_kernel_and_device(work: pl.DataFrame) -> pl.DataFrame:
-    """Sum rows of work per kernel and device, over the dispatches with a duration where there are any.
+    """Sum rows of work per kernel and device, over the dispatches with a duration if there are any.
 
-    An amount that is missing in one of those dispatches is null: a part divided by the whole duration would be a wrong
-    rate. Adds `dispatches` and the flags `partly_counted` and `untimed_dispatches_left_out`.
+    An amount that is missing in one of those dispatches is null: a partial amount over the full duration would be a
+    wrong rate. Adds `dispatches` and the flags `partly_counted` and `untimed_dispatches_left_out`.
     """
     duration_known = pl.col("duration_ns").is_not_null()
     timed_somewhere = duration_known.any().over("kernel_id")
@@ -244,25 +243,25 @@ def per_kernel_and_device(work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _over_dispatches(ratio: str) -> pl.Expr:
-    """A share of cycles over the dispatches that have it, weighted by their duration."""
+    """Duration-weighted fraction of cycles over the dispatches that have one."""
     length = pl.col("duration_ns").filter(pl.col(ratio).is_not_null())
     return pl.when(length.sum() > 0).then((pl.col(ratio) * pl.col("duration_ns")).sum() / length.sum()).alias(ratio)
 
 
 def with_flags(flags: pl.Expr, conditions: dict[str, pl.Expr]) -> pl.Expr:
-    """The list `flags` followed by the name of every condition that holds."""
+    """The list `flags` followed by the name of each condition that holds."""
     named = [pl.when(holds.fill_null(False)).then(pl.lit(name)) for name, holds in conditions.items()]
     return pl.concat_list(flags, pl.concat_list(named).list.drop_nulls())
 
 
 def prepared(work: pl.DataFrame) -> pl.DataFrame:
-    """Add `flops` over all formats (null when none is counted) and the columns that a caller may omit to `work`."""
+    """Add `flops` over all formats (null if none is counted) and optional columns to `work`."""
     floats = [d.column for d in demands_of(work) if d.unit == "flop"]
     any_counted = pl.any_horizontal([pl.col(name).is_not_null() for name in floats]) if floats else pl.lit(False)
     total = reduce(pl.Expr.add, [pl.col(name).fill_null(0.0) for name in floats], pl.lit(0.0))
     source = pl.col("work_source") if "work_source" in work.columns else pl.lit(None, pl.String)
     dispatches = pl.col("dispatch_count") if "dispatch_count" in work.columns else pl.lit(None, pl.Int64)
-    # Any instruction takes at least one slot.
+    # Every instruction takes at least one slot.
     slots = pl.coalesce(_column(work, "valu_issue_slots"), _column(work, "valu_instructions"))
     return work.with_columns(
         *(_column(work, name).alias(name) for name in BUSY_RATIOS.values()),
@@ -274,10 +273,10 @@ def prepared(work: pl.DataFrame) -> pl.DataFrame:
 
 
 def bounds_of(rows: pl.DataFrame) -> pl.DataFrame:
-    """Compute rows of `resource_bounds` from timed rows per kernel and device: lower-bound times of working resources.
+    """Compute rows of `resource_bounds` from timed rows per kernel and device: lower-bound times of used resources.
 
-    One row per resource, number format and source of the ceiling; several formats on one pipe also get a common row,
-    whose format is null. A resource without work, or without a ceiling, has no row.
+    One row per resource, number format and ceiling source; several formats on one pipe also get a common row with a
+    null format. A resource without work or without a ceiling has no row.
     """
     schema = polars_types("resource_bounds")
     single = pl.concat([_bound_rows(rows, demand, source) for demand in demands_of(rows) for source in SOURCES])
@@ -290,7 +289,7 @@ def bounds_of(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("work_source").first(),
         devices=pl.len(),
     )
-    # A kernel that ran on several devices is bounded only where all of them have the ceiling.
+    # A kernel that ran on several devices is bounded only if all of them have the ceiling.
     everywhere = rows.group_by("kernel_id").agg(all_devices=pl.len())
     whole = per_kernel.join(everywhere, on="kernel_id").filter(
         pl.col("work") > 0, (pl.col("devices") == pl.col("all_devices")) & pl.col("time_ns").is_not_null()
@@ -304,7 +303,7 @@ def bounds_of(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _bound_rows(rows: pl.DataFrame, demand: Demand, source: str) -> pl.DataFrame:
-    """Rows of one demand and source, per kernel and device, where there is both work and a ceiling."""
+    """Rows of one demand and source, per kernel and device, if there is both work and a ceiling."""
     timed_rows = rows.lazy().filter(pl.col(time_column(demand, source)).is_not_null())
     return timed_rows.select(
         "kernel_id",
@@ -321,7 +320,7 @@ def _bound_rows(rows: pl.DataFrame, demand: Demand, source: str) -> pl.DataFrame
 
 
 def _busy_rows(rows: pl.DataFrame, resource: str, like: pl.DataFrame) -> pl.DataFrame:
-    """Rows of a unit's own busy time, per kernel and device, where it was counted."""
+    """Rows of a unit's own busy time, per kernel and device, if it was counted."""
     counted = rows.filter(busy_ns(resource).is_not_null()).with_columns(
         resource=pl.lit(resource),
         dtype=pl.lit(None, pl.String),
@@ -334,7 +333,7 @@ def _busy_rows(rows: pl.DataFrame, resource: str, like: pl.DataFrame) -> pl.Data
 
 
 def _together(rows: pl.DataFrame, single: pl.DataFrame, pipes: Iterable[str]) -> list[pl.DataFrame]:
-    """One row per kernel, device and source for each pipe that worked in several formats, all with ceilings."""
+    """One row per kernel, device and source for each pipe that worked in several formats, if all have ceilings."""
     found = []
     for pipe in pipes:
         columns = [demand.column for demand in demands_of(rows) if demand.resource == pipe]

@@ -1,6 +1,6 @@
-"""Work and derived metrics from hardware counters: operations by format, bytes by memory level, ratios per kernel.
+"""Work and metrics from hardware counters: operations by format, bytes by memory level, ratios per kernel.
 
-Counters as one row per dispatch are `counter_table`.
+`counter_table` provides the counters as one row per dispatch.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from aaco_pipeline.hardware.counters.formulas import (
 )
 from aaco_pipeline.lake.contracts import polars_types
 
-#: The columns of `work_of`, in order.
+#: Columns of `work_of`, in order.
 WORK: Final = pl.Schema(
     {
         "dispatch_id": pl.Int32(),
@@ -35,7 +35,7 @@ WORK: Final = pl.Schema(
         "quality_flags": pl.List(pl.String()),
     }
 )
-#: The meaning of each flag; a figure has the flags that affect it.
+#: Meaning of each flag; a figure carries the flags that affect it.
 FLAGS: Final = {
     "packed_math_possible": "packed instructions do two operations a lane and are counted as one",
     "formats_not_counted": "a number format that the architecture computes in was not counted",
@@ -55,23 +55,23 @@ FLAGS: Final = {
     "incomplete_channels": "the capture holds some of the L2's channels only, and no sum",
     "unknown_architecture": "there are no formulas for the device's architecture",
 }
-#: A first dispatch longer than this multiple of the median of the kernel's others is flagged.
+#: A first dispatch longer than this multiple of the median of the kernel's other dispatches is flagged.
 FIRST_DISPATCH: Final = 1.15
-#: Below this share of active lanes, the FLOPs of masked lanes matter.
+#: Below this fraction of active lanes, the FLOPs of masked lanes are significant.
 _FEW_LANES: Final = 0.95
-#: Fewer writes to the fabric than this share of the L2's writes are flagged.
+#: Fabric writes below this fraction of the L2's writes are flagged.
 _WRITES_PASSED_ON: Final = 0.98
 #: Counters used only for flags.
 _FOR_FLAGS: Final = ("TCC_WRITE", "SQ_INSTS_VALU")
 
 
 def work_of(table: pl.DataFrame) -> pl.DataFrame:
-    """Work of each counted dispatch, from the result of `with_work`: the columns of `WORK`.
+    """Return each counted dispatch's work, from the result of `with_work`: the columns of `WORK`.
 
-    A kernel that was counted in no known dispatch has a row without dispatch_id: the means of its executions.
-    An amount is null where a counter it needs is missing. `duration_ns` comes from the base trace, null where it has
-    none or the times are destroyed; `counted_duration_ns` is the mean over counter passes. `flops_is_lower_bound` is
-    null where no FLOPs are known. `quality_flags` are of `FLAGS`.
+    A kernel that was counted in no known dispatch has a row without dispatch_id: the means of its executions. An amount
+    is null if a required counter is missing. `duration_ns` comes from the base trace; it is null if there is none or
+    the times are unusable. `counted_duration_ns` is the mean over counter passes. `flops_is_lower_bound` is null if no
+    FLOPs are known. `quality_flags` are from `FLAGS`.
     """
     single = pl.col("dispatch_id").is_not_null()
     single_or_alone = single | ~single.any().over("kernel_id")
@@ -80,7 +80,7 @@ def work_of(table: pl.DataFrame) -> pl.DataFrame:
 
 @cache
 def needed_counters() -> frozenset[str]:
-    """Plain names of every counter that the formulas of any family and the flags read."""
+    """Plain names of all counters that any family's formulas and the flags read."""
     names = set(_FOR_FLAGS)
     for family in Family:
         for formula in (*work_formulas(family).values(), read_size_is_assumed(family), _is_packed()):
@@ -89,7 +89,7 @@ def needed_counters() -> frozenset[str]:
 
 
 def with_work(table: pl.DataFrame) -> pl.DataFrame:
-    """The frame of `counter_table` with the columns of `WORK`; it must hold the counters of `needed_counters`."""
+    """Add the columns of `WORK` to the frame of `counter_table`, which must have the counters of `needed_counters`."""
     parts = table.partition_by("family", as_dict=True)
     if not parts:
         added = (pl.lit(None, dtype).alias(name) for name, dtype in WORK.items() if name not in table.columns)
@@ -104,7 +104,7 @@ def with_work(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _lower_bound(family: Family) -> pl.Expr:
-    """True if FLOPs may exceed the count; null where none are known."""
+    """Return whether FLOPs may exceed the count; null if none are known."""
     formats = floating_formats(family)
     if not formats:
         return pl.lit(None, pl.Boolean)
@@ -122,7 +122,7 @@ def _uncounted(formats: list[str]) -> pl.Expr:
 
 
 def _with_flags(table: pl.DataFrame) -> pl.DataFrame:
-    """The table with `quality_flags`, in the order of `FLAGS`."""
+    """Add `quality_flags` to the table, in the order of `FLAGS`."""
     table = table.with_columns(is_late_start=_is_slow_first(table))
     conditions = _conditions()
     flags = [pl.when(conditions[name]).then(pl.lit(name)) for name in FLAGS]
@@ -164,7 +164,7 @@ def _conditions() -> dict[str, pl.Expr]:
 
 
 def _lacks(family: Family) -> pl.Expr:
-    """True if an amount that the family's counters give is null; formats and clocks have flags of their own."""
+    """Return whether a counter-based amount of the family is null; formats and clocks have their own flags."""
     if family is Family.UNKNOWN:
         return pl.lit(False)
     names = ["wavefronts", "fabric_read_bytes", "fabric_write_bytes"]
@@ -175,7 +175,7 @@ def _lacks(family: Family) -> pl.Expr:
 
 
 def _is_slow_first(table: pl.DataFrame) -> pl.Series:
-    """True if a dispatch is its kernel's first and took longer than the kernel's other ones usually do."""
+    """Return whether a dispatch is its kernel's first and took longer than the others usually do."""
     length = pl.coalesce("duration_ns", "counted_duration_ns")
     is_first = pl.col("dispatch_id") == pl.col("dispatch_id").min().over("kernel_id")
     usual = table.with_columns(length=length, is_first=is_first).with_columns(
@@ -185,9 +185,9 @@ def _is_slow_first(table: pl.DataFrame) -> pl.Series:
     return usual.select(slow.fill_null(False)).to_series()
 
 
-#: The columns of `metrics_of`, in order: the contract `counter_metrics` without the session.
+#: Columns of `metrics_of`, in order: the contract `counter_metrics` without the session.
 METRICS: Final = pl.Schema(polars_types("counter_metrics"))
-#: Columns that each flag affects: a metric computed from one of them carries the flag.
+#: Columns affected by each flag; a metric computed from one of them carries the flag.
 _BEARS_ON: Final = {
     "implausible_clock": frozenset(("active_cycles", "clock_mhz")),
     "implausible_level_clock": frozenset(("level_cycles",)),
@@ -201,7 +201,7 @@ _BEARS_ON: Final = {
 }
 _OPERATION_FLAGS: Final = ("packed_math_possible", "formats_not_counted", "masked_lanes_counted")
 _NOTHING_COUNTED: Final = "nothing_counted"
-#: The meaning of the only flag that applies to figures alone.
+#: Meaning of the only flag that applies solely to figures.
 METRIC_FLAGS: Final = {**FLAGS, _NOTHING_COUNTED: "what the metric divides by was zero in every dispatch"}
 Matrix = npt.NDArray[np.float64]
 
@@ -209,9 +209,9 @@ Matrix = npt.NDArray[np.float64]
 def metrics_of(table: pl.DataFrame) -> pl.DataFrame:
     """Metrics of each kernel over its counted dispatches, from the result of `counted`: `METRICS`, sorted.
 
-    `value` is the sum of the numerators over the sum of the denominators; `mean`, `min` and `max` are over dispatches,
-    of which `n` gave the metric. If none did, `value` comes from the kernel's executions that match no known dispatch:
-    then `n` is 0 and the flag `joined_by_kernel` is set.
+    `value` is the sum of the numerators over the sum of the denominators; `mean`, `min` and `max` are over the `n`
+    dispatches with the metric. If there are none, `value` comes from the kernel's executions that match no known
+    dispatch; `n` is then 0 and the flag `joined_by_kernel` is set.
     """
     parts = [_of_family(part, Family(family)) for (family,), part in table.partition_by("family", as_dict=True).items()]
     return pl.concat([METRICS.to_frame(), *parts]).sort("kernel_id", "metric")
@@ -220,9 +220,9 @@ def metrics_of(table: pl.DataFrame) -> pl.DataFrame:
 def counted(
     counters: pl.DataFrame, dispatches: pl.DataFrame, devices: pl.DataFrame, *, check_clock: bool = True
 ) -> pl.DataFrame:
-    """Build the frame of `counter_table` with every counter that a metric uses, the work and its flags.
+    """Build the frame of `counter_table` with all counters used by metrics, the work and its flags.
 
-    With `check_clock` false, figures divided by cycles are kept even if these imply a clock that the device cannot run.
+    If `check_clock` is false, figures divided by cycles are kept even if these imply an impossible clock.
     """
     needed = _every_counter() if counters.height else frozenset[str]()
     return with_work(counter_table(counters, dispatches, devices, needed, check_clock=check_clock))
@@ -230,19 +230,19 @@ def counted(
 
 @cache
 def _every_counter() -> frozenset[str]:
-    """Plain names of all counters that figures, work and flags use."""
+    """Plain names of all counters used by figures, work and flags."""
     of_figures = {name for family in Family for metric in derived_metrics(family) for name in metric.columns()}
     return (needed_counters() | of_figures) - {*AMOUNTS, *RATIOS, *FACTS}
 
 
 def _is_counted(table: pl.DataFrame, metric: DerivedMetric) -> bool:
-    """Return whether any counter that the metric uses was collected."""
+    """Return whether any counter used by the metric was collected."""
     columns = (metric.columns() - {*FACTS}) or {"GRBM_GUI_ACTIVE"}
     return any(table.get_column(name).count() for name in columns)
 
 
 def _evaluated(table: pl.DataFrame, known: Sequence[DerivedMetric]) -> tuple[Matrix, Matrix]:
-    """Numerators and denominators, one row per metric and one column per row of the table; NaN for null."""
+    """Numerators and denominators, one row per metric and one column per table row; NaN for null."""
     one = pl.lit(1.0)
     numerators = [metric.numerator.cast(pl.Float64).alias(f"n{i}") for i, metric in enumerate(known)]
     denominators = [
@@ -260,7 +260,7 @@ def _usable(numerators: Matrix, denominators: Matrix) -> npt.NDArray[np.bool_]:
 
 
 def _of_family(table: pl.DataFrame, family: Family) -> pl.DataFrame:
-    """`metrics_of` the dispatches on devices of one family."""
+    """Return `metrics_of` the dispatches on devices of one family."""
     known = [metric for metric in derived_metrics(family) if _is_counted(table, metric)]
     table = table.sort("kernel_id")
     if not known or not table.height:
@@ -295,7 +295,7 @@ def _of_family(table: pl.DataFrame, family: Family) -> pl.DataFrame:
 
 
 def _listed(known: Sequence[DerivedMetric], kernels: npt.NDArray[np.int32]) -> pl.DataFrame:
-    """One row per metric and kernel, the kernel running fastest."""
+    """One row per metric and kernel; the kernel varies fastest."""
     of_figure = np.repeat(np.arange(len(known)), kernels.size)
     return pl.DataFrame(
         {
@@ -307,7 +307,7 @@ def _listed(known: Sequence[DerivedMetric], kernels: npt.NDArray[np.int32]) -> p
 
 
 def _flagged(frame: pl.DataFrame, table: pl.DataFrame, known: Sequence[DerivedMetric]) -> pl.DataFrame:
-    """Add `quality_flags`: those of the kernel's dispatches that affect the metric, and why it is null."""
+    """Add `quality_flags`: the dispatches' flags that affect the metric, and the reason if it is null."""
     of_kernel = table.select("kernel_id", flag="quality_flags").explode("flag").drop_nulls().unique()
     by_kernel = frame.filter(pl.col("value").is_not_null() & (pl.col("n") == 0))
     by_kernel = by_kernel.select("kernel_id", "metric", flag=pl.lit("joined_by_kernel"))
@@ -333,7 +333,7 @@ def _flagged(frame: pl.DataFrame, table: pl.DataFrame, known: Sequence[DerivedMe
 
 
 def _flags_of(metric: DerivedMetric) -> list[str]:
-    """The flags that affect a metric, by the columns it uses."""
+    """Return the flags that affect a metric, from the columns that it uses."""
     columns = metric.columns()
     flags = [flag for flag, named in _BEARS_ON.items() if columns & named]
     return [*flags, *_OPERATION_FLAGS] if metric.unit.startswith("flop") else flags

@@ -1,8 +1,8 @@
-"""Hardware counters as one row per dispatch, with the facts of its device and its plausible cycles.
+"""Hardware counters as one row per dispatch, with device facts and plausible cycles.
 
-A dispatch's counters come from several passes, each another execution; they are joined by dispatch, never on time.
-A kernel for which some values are known only as a whole has a row of its own: the means over all its executions in each
-pass. Where passes repeat a counter, the first pass without an accumulating counter gives the value.
+A dispatch's counters come from several passes, each of them another execution; they are joined by dispatch, never by
+time. A kernel with values that are only known in total has its own row: the means over all its executions in each pass.
+If passes repeat a counter, the first pass without an accumulating counter provides the value.
 """
 
 import re
@@ -18,7 +18,7 @@ from aaco_pipeline.hardware.architecture_files import architecture
 from aaco_pipeline.hardware.counters import TRAITS, family_of, plain_name
 from aaco_pipeline.hardware.device_facts import device_facts
 
-#: `GRBM_GUI_ACTIVE` over the pass's duration is plausible between these multiples of the device's highest clock.
+#: `GRBM_GUI_ACTIVE` over the pass's duration is plausible between these multiples of the device's maximum clock.
 LOWEST_CLOCK: Final = 0.2
 HIGHEST_CLOCK: Final = 1.1
 #: Columns that are not counters.
@@ -41,7 +41,7 @@ _DIGITS: Final = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class _Source:
-    """One counter of one pass: its name there, the plain counter it gives, and its order of trust."""
+    """One counter of one pass: its name there, the plain counter that it provides, and its order of trust."""
 
     counter: str
     pass_name: str
@@ -57,18 +57,18 @@ def counter_table(
     *,
     check_clock: bool = True,
 ) -> pl.DataFrame:
-    """Build one row per counted dispatch, sorted: `FACTS`, then every counter of `needed` by its plain name as float64.
+    """Build one row per counted dispatch, sorted: `FACTS`, then every counter of `needed` by plain name as float64.
 
-    A row without dispatch_id is for a kernel with counted executions that could not be identified with a dispatch.
-    `active_cycles` and `level_cycles` are `GRBM_GUI_ACTIVE` of one XCC, the latter of the pass that accumulated
-    `SQ_LEVEL_WAVES`, if it counted them. `duration_s` is the base trace's, or else the mean over counter passes.
+    A row without dispatch_id describes a kernel with counted executions that could not be matched to a dispatch.
+    `active_cycles` and `level_cycles` are `GRBM_GUI_ACTIVE` of one XCC, the latter from the pass that accumulated
+    `SQ_LEVEL_WAVES`, if counted. `duration_s` is the base trace's, or else the mean over counter passes.
 
     Args:
         counters: The table.
         dispatches: The table.
         devices: The table.
         needed: Plain names (see `aaco_pipeline.hardware.counters.plain_name`); uncounted ones are null.
-        check_clock: Null cycles that imply a clock that the device cannot run at.
+        check_clock: Whether to null cycles that imply an impossible device clock.
     """
     wanted = sorted({*needed} - {*FACTS})
     counters, of_kernels = _with_kernels(counters, dispatches)
@@ -86,10 +86,10 @@ def counter_table(
 
 
 def _with_kernels(counters: pl.DataFrame, dispatches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Add a stand-in below 0 to the counters for each kernel with values known only as a whole, and list stand-ins.
+    """Add a placeholder below 0 for each kernel whose values are only known in total, and list the placeholders.
 
-    A stand-in has the mean over all executions of its kernel in a pass. Which formulas apply is unknown for a kernel
-    that did not, or need not, have run on a single device in the base trace; its values stay in `counters`.
+    A placeholder has the mean over all executions of its kernel in a pass. If a kernel did not, or may not, have run on
+    a single device in the base trace, it is unknown which formulas apply; its values stay in `counters`.
     """
     alone = counters.filter(pl.col("dispatch_id").is_null()).select("kernel_id").drop_nulls().unique()
     devices = dispatches.group_by("kernel_id").agg(pl.col("device_id").unique())
@@ -110,7 +110,7 @@ def _with_kernels(counters: pl.DataFrame, dispatches: pl.DataFrame) -> tuple[pl.
     means = (
         counters.join(known.select("kernel_id"), on="kernel_id", how="semi")
         .group_by("kernel_id", "counter", "pass")
-        # Sorted by size: otherwise the distribution of rows over threads would decide the last digit.
+        # Sorted by size: otherwise the distribution of rows over threads would determine the last digit.
         .agg(pl.col("value").sort().mean(), pl.col("pass_duration_ns").mean().round().cast(pl.Int64))
         .with_columns(dispatch_id=-1 - pl.col("kernel_id"))
     )
@@ -124,7 +124,7 @@ def _timed(dispatches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _facts(devices: pl.DataFrame) -> pl.DataFrame:
-    """Family and facts of each device for the formulas; facts that the capture does not state are its product's."""
+    """Family and facts of each device for the formulas; missing facts come from its product."""
     rows = [_device(row) for row in devices.iter_rows(named=True)]
     schema = {
         "device_id": pl.Int32,
@@ -164,9 +164,9 @@ def _slots(known: Architecture | None, instruction: str) -> float | None:
 
 
 def _durations(counters: pl.DataFrame) -> pl.DataFrame:
-    """The mean duration of each dispatch over its counter passes, without those that accumulate levels.
+    """Mean duration of each dispatch over its counter passes, without those that accumulate levels.
 
-    For these, old releases state the time from one dispatch to the next, which may be seconds.
+    For these passes, old releases record the time from one dispatch to the next, which may be seconds.
     """
     accumulates = pl.col("pass").str.starts_with("SQ_")
     stated = counters.filter((pl.col("pass_duration_ns") > 0) & ~accumulates).unique(["dispatch_id", "pass"])
@@ -175,7 +175,7 @@ def _durations(counters: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_cycles(table: pl.DataFrame, check_clock: bool) -> pl.DataFrame:
-    """Add cycles per XCC, the clocks they imply, and whether these are plausible."""
+    """Add cycles per XCC, the clocks that they imply, and whether these are plausible."""
     table = table.with_columns(
         active_cycles=pl.col(_ACTIVE) / pl.col("xcc_count"),
         level_cycles=pl.coalesce(_LEVEL_ACTIVE, _ACTIVE) / pl.col("xcc_count"),
@@ -202,10 +202,10 @@ def _with_cycles(table: pl.DataFrame, check_clock: bool) -> pl.DataFrame:
 
 
 def _clock(cycles: str, stated: pl.Expr) -> pl.Expr:
-    """The clock implied by cycles, in MHz, over the stated duration of their own pass.
+    """Return the clock implied by cycles, in MHz, over the recorded duration of their own pass.
 
-    For some passes, old releases of the profiler state the time from one dispatch to the next; where that makes the
-    clock too low, the base trace's duration is used instead.
+    For some passes, old profiler releases record the time from one dispatch to the next; if that makes the clock too
+    low, the base trace's duration is used instead.
     """
     in_pass, in_trace = (pl.col(cycles) / elapsed * 1e3 for elapsed in (stated, pl.col("duration_ns")))
     too_low = (in_pass < LOWEST_CLOCK * pl.col("max_clock_mhz")).fill_null(False)
@@ -214,9 +214,9 @@ def _clock(cycles: str, stated: pl.Expr) -> pl.Expr:
 
 
 def _wide(counters: pl.DataFrame, needed: frozenset[str]) -> tuple[pl.DataFrame, dict[str, int]]:
-    """One row per counted dispatch with the needed counters, and the number of channels of those summed here.
+    """One row per counted dispatch with the needed counters, and the number of channels for those summed here.
 
-    The columns `<counter> ns` hold the durations of the passes that gave the cycles.
+    The columns `<counter> ns` contain the durations of the passes that provided the cycles.
     """
     pairs = counters.select("counter", "pass").unique().rows()
     sources = _sources(pairs, needed)
@@ -237,7 +237,7 @@ def _wide(counters: pl.DataFrame, needed: frozenset[str]) -> tuple[pl.DataFrame,
 
 
 def _located(counters: pl.DataFrame, identity: pl.DataFrame, sources: Sequence[_Source]) -> pl.DataFrame:
-    """The rows of the sources: `row` in `identity`, `source` by number, value and duration (-1 where unstated)."""
+    """Rows of the sources: `row` in `identity`, `source` by number, value and duration (-1 if not recorded)."""
     listed = pl.DataFrame(
         {
             "counter": [source.counter for source in sources],
@@ -254,7 +254,7 @@ def _located(counters: pl.DataFrame, identity: pl.DataFrame, sources: Sequence[_
 
 
 def _scattered(found: pl.DataFrame, value: str, rows: int, sources: Sequence[_Source | None]) -> dict[str, pl.Expr]:
-    """For each plain counter, the values of its most trusted source that has one; `sources` are in order of trust."""
+    """For each plain counter, the values of its most trusted source that has one; `sources` are ordered by trust."""
     matrix = np.full((len(sources), rows), np.nan)
     matrix[found.get_column("source").to_numpy(), found.get_column("row").to_numpy()] = found.get_column(value)
     by_name: dict[str, list[pl.Series]] = {}
@@ -267,9 +267,9 @@ def _scattered(found: pl.DataFrame, value: str, rows: int, sources: Sequence[_So
 def _channels(
     counters: pl.DataFrame, pairs: Sequence[tuple[str, str]], needed: frozenset[str]
 ) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Sum needed counters without a sum over the L2's channels, by dispatch, and count the channels of each.
+    """Sum needed counters that lack a sum over L2 channels, by dispatch, and count the channels of each.
 
-    A dispatch without one of the channels has null.
+    A dispatch that lacks one of the channels has null.
     """
     rows = []
     for counter, pass_name in pairs:
@@ -290,7 +290,7 @@ def _channels(
 
 
 def _without_part_sums(table: pl.DataFrame, channels: dict[str, int]) -> pl.DataFrame:
-    """Clear sums over channels that are not all of the device's, because a part of them is not its traffic."""
+    """Clear sums that do not cover all of the device's channels, because they are not its full traffic."""
     every = pl.col("l2_channels") * pl.col("xcc_count")
     complete = {name: (every == number).fill_null(False) for name, number in channels.items() if name in table.columns}
     partial = pl.any_horizontal(*(~whole for whole in complete.values())) if complete else pl.lit(False)
@@ -301,7 +301,7 @@ def _without_part_sums(table: pl.DataFrame, channels: dict[str, int]) -> pl.Data
 
 
 def _sources(pairs: Sequence[tuple[str, str]], needed: frozenset[str]) -> list[_Source]:
-    """The counter and pass that gives each needed counter, sorted by plain name and trust."""
+    """The counter and pass that provide each needed counter, sorted by plain name and trust."""
     names = {counter for counter, _ in pairs}
     of_pass: dict[str, set[str]] = {}
     for counter, pass_name in pairs:
@@ -321,7 +321,7 @@ def _sources(pairs: Sequence[tuple[str, str]], needed: frozenset[str]) -> list[_
 
 
 def _plain(counter: str, level: Sequence[str], names: set[str]) -> tuple[str, int]:
-    """The plain counter given by one of a pass, and 1 if it repeats another one under a number of its own."""
+    """Return the plain counter that a pass's counter provides, and 1 if it repeats another under its own number."""
     if counter == _ACCUMULATED and len(level) == 1:
         return f"{level[0]}_ACCUM", 0
     repeated = _REPEATED.match(counter)

@@ -1,6 +1,6 @@
-"""Ceilings that a device sustained, fitted to many kernels of one kind, as rows of the table `ceilings`.
+"""Sustained ceilings of a device, fitted to many kernels of one kind, as rows of the table `ceilings`.
 
-Ceilings from data sheets and measurements are `aaco_pipeline.hardware`.
+`aaco_pipeline.hardware` provides ceilings from data sheets and measurements.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,14 +16,14 @@ from aaco_pipeline.lake.contracts import polars_types
 Floats = npt.NDArray[np.float64]
 
 LEAST_POINTS: Final = 8
-#: Points that must lie clearly on either side of the ridge, and the ratio of the two times that counts as clear.
+#: Minimum number of points clearly on either side of the ridge, and the time ratio that counts as clear.
 LEAST_ON_A_SIDE: Final = 3
 CLEARLY: Final = 1.5
-#: Bytes that differ by less than this factor cannot separate the bandwidth from the overhead.
+#: Bytes that differ by less than this factor cannot separate bandwidth from overhead.
 LEAST_SPREAD_OF_BYTES: Final = 1.5
-#: Two populations differ in logarithmic residuals by more than any noise of a device explains.
+#: Two populations differ in log residuals by more than this, which exceeds any device noise.
 POPULATIONS_DIFFER: Final = 0.08
-#: The residual at which the loss turns from squared to linear: about the noise of a repeated kernel.
+#: Residual at which the loss changes from squared to linear: about the noise of a repeated kernel.
 _TYPICAL_RESIDUAL: Final = 0.01
 _LARGEST_SHARPNESS: Final = 60.0
 _INTERVAL: Final = (0.025, 0.975)
@@ -31,7 +31,7 @@ _INTERVAL: Final = (0.025, 0.975)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its 95 % bootstrap interval; both ends equal the value where the caller fixed it."""
+    """A value with its 95 % bootstrap interval; both ends equal the value if the caller fixed it."""
 
     value: float
     low: float
@@ -40,9 +40,9 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Envelope:
-    """A fitted roof. `overhead_is_fixed` is true if T0 was stated by the caller rather than fitted.
+    """A fitted roof. `overhead_is_fixed` is true if the caller specified T0 instead of fitting it.
 
-    Errors are of the logarithm of the duration, which is about the relative error.
+    Errors are in the logarithm of the duration, which is about the relative error.
     """
 
     peak_flops_per_s: Estimate
@@ -57,8 +57,8 @@ class Envelope:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reason why no roof is given. `kind`: `too_few_points`, `operations_not_counted`,
-    `overhead_not_identifiable`, `one_sided` or `mixed_population`."""
+    """The reason why there is no roof. `kind`: `too_few_points`, `operations_not_counted`, `overhead_not_identifiable`,
+    `one_sided` or `mixed_population`."""
 
     kind: str
     reason: str
@@ -88,19 +88,19 @@ def fit(
     flops_per_instruction: float | None = None,
     resamples: int = 200,
 ) -> Envelope | Refusal:
-    """Fit the roof of kernels of one number format, one row per dispatch.
+    """Fit the roof of kernels of one number format, with one row per dispatch.
 
-    Refuses where kernels are few, lie on one side of the ridge, do not state all their operations, or belong to two
-    populations, such as code that the compiler vectorized in part.
+    Refuses if there are too few kernels, if they lie on one side of the ridge, if operations are missing, or if they
+    form two populations, such as partly vectorized code.
 
     Args:
         points: flops, bytes and duration_ns, and optionally instructions (vector instructions issued) and
-            flops_is_lower_bound. Rows without a duration or a fitted amount are left out.
-        overhead_ns: Fixes T0. Required where all kernels move about the same bytes, because then every T0 has a W that
-            fits as well. It is best measured as the shortest kernel of the same capture.
+            flops_is_lower_bound. Rows without a duration or a fitted amount are omitted.
+        overhead_ns: Fixes T0. Required if all kernels move about the same number of bytes, because then every T0 has a
+            W that fits equally well. The best estimate is the shortest kernel of the same capture.
         flops_per_instruction: Count arithmetic in issue slots worth this many operations (2 x lanes of a wavefront for
-            unpacked multiply-adds). This is the better model where loops are short: addresses and loop counters take
-            slots as operations do, and without them their time would count as overhead.
+            unpacked multiply-adds). This is the better model for short loops: addresses and loop counters take slots
+            too, and would otherwise count as overhead.
         resamples: Bootstrap resamples for the intervals.
     """
     work = "flops" if flops_per_instruction is None else "instructions"
@@ -129,7 +129,7 @@ def fit(
 
 
 def _unusable(known: pl.DataFrame, overhead_ns: float | None, flops_per_instruction: float | None) -> Refusal | None:
-    """The reason why nothing can be fitted to these rows at all, if any."""
+    """Return the reason why nothing can be fitted to these rows, if any."""
     if known.height < LEAST_POINTS:
         return Refusal("too_few_points", f"{known.height} kernels with known work and duration; {LEAST_POINTS} needed")
     if flops_per_instruction is None and "flops_is_lower_bound" in known.columns:
@@ -164,7 +164,7 @@ def _arrays(known: pl.DataFrame, flops_per_instruction: float | None) -> _Points
 
 
 def _start(data: _Points, overhead_ns: float | None) -> _Fit:
-    """The best rates seen, which a roof cannot be much below."""
+    """Return the best observed rates, from which a roof cannot be far below."""
     overhead = float(data.ns.min()) / 10 if overhead_ns is None else overhead_ns
     busy = data.ns - overhead
     return _Fit(float((data.flops / busy).max()), float((data.bytes / busy).max()), 4.0, overhead)
@@ -179,12 +179,12 @@ def _logarithms(data: _Points, one: _Fit) -> tuple[Floats, Floats, Floats]:
 
 
 def _model(data: _Points, one: _Fit) -> Floats:
-    """Durations in ns according to the model."""
+    """Return the durations in ns predicted by the model."""
     return np.asarray(one.overhead + np.exp(_logarithms(data, one)[2]), dtype=np.float64)
 
 
 def _fitted(data: _Points, overhead_ns: float | None, start: _Fit) -> _Fit:
-    """The best-fit parameters, fitted in log space."""
+    """Fit the parameters in log space."""
 
     def decoded(x: Floats) -> _Fit:
         overhead = overhead_ns if overhead_ns is not None else float(np.exp(x[3]))
@@ -196,7 +196,7 @@ def _fitted(data: _Points, overhead_ns: float | None, start: _Fit) -> _Fit:
     if overhead_ns is None:
         begin.append(np.log(max(start.overhead, 1.0)))
         lowest.append(-np.inf)
-        # The time that every kernel spends cannot exceed the shortest kernel's.
+        # The time spent by every kernel cannot exceed the shortest kernel's.
         highest.append(float(target.min()))
     from scipy.optimize import least_squares
 
@@ -212,7 +212,7 @@ def _fitted(data: _Points, overhead_ns: float | None, start: _Fit) -> _Fit:
 
 
 def _jacobian(data: _Points, decoded: Callable[[Floats], _Fit], with_overhead: bool) -> Callable[[Floats], Floats]:
-    """Derivatives of the logarithm of the model by the logarithms of its parameters."""
+    """Derivatives of the model's logarithm with respect to the logarithms of its parameters."""
 
     def at(x: Floats) -> Floats:
         one = decoded(x)
@@ -232,7 +232,7 @@ def _jacobian(data: _Points, decoded: Callable[[Floats], _Fit], with_overhead: b
 
 
 def _unfit(data: _Points, found: _Fit, known: pl.DataFrame) -> Refusal | None:
-    """The reason why the fit must not be trusted, if any."""
+    """Return the reason why the fit cannot be trusted, if any."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = (data.flops / found.peak) / (data.bytes / found.bandwidth)
     arithmetic, traffic = int((ratio >= CLEARLY).sum()), int((ratio <= 1 / CLEARLY).sum())
@@ -244,7 +244,7 @@ def _unfit(data: _Points, found: _Fit, known: pl.DataFrame) -> Refusal | None:
 
 
 def _changed_code(known: pl.DataFrame) -> str | None:
-    """Detect operations per instruction that fall as operations grow: the compiler stopped vectorizing somewhere."""
+    """Detect operations per instruction that fall as operations grow: the compiler stopped vectorizing."""
     if "instructions" not in known.columns:
         return None
     rows = known.filter(pl.col("instructions") > 0, pl.col("flops") > 0).sort("flops")
@@ -257,9 +257,9 @@ def _changed_code(known: pl.DataFrame) -> str | None:
 
 
 def _two_populations(data: _Points, found: _Fit, ratio: Floats) -> str | None:
-    """Detect a residual that jumps with intensity, a falling rate, or two groups of residuals, where arithmetic rules.
+    """Detect, where arithmetic dominates, residuals that jump with intensity, a falling rate, or two residual groups.
 
-    At equal overhead one code's rate never falls as its intensity grows: the model is monotone in it.
+    At equal overhead, the rate of one code never falls as its intensity grows: the model is monotonic in it.
     """
     order = np.argsort(ratio, kind="stable")
     order = order[ratio[order] >= 1.0]
@@ -286,13 +286,13 @@ def _two_populations(data: _Points, found: _Fit, ratio: Floats) -> str | None:
 def _bootstrap(
     data: _Points, found: _Fit, residuals: Floats, overhead_ns: float | None, resamples: int
 ) -> tuple[list[float], list[float]]:
-    """Ends of the interval per parameter: peak, bandwidth, sharpness, overhead.
+    """Return the interval's ends per parameter: peak, bandwidth, sharpness, overhead.
 
-    Residuals are resampled and the kernels kept: resampling kernels would sometimes leave a side of the ridge empty.
+    Residuals are resampled rather than kernels, since resampling kernels could empty one side of the ridge.
     """
     draw = np.random.default_rng(0)
     model = _model(data, found)
-    # Noise must not make a kernel shorter than the stated overhead.
+    # Noise must not make a kernel shorter than the specified overhead.
     floor = 0.0 if overhead_ns is None else overhead_ns * (1 + 1e-9)
     rows = []
     for _ in range(resamples):
@@ -314,17 +314,17 @@ _SCHEMA: Final = polars_types("ceilings", *("device_id", "resource", "dtype", "v
 
 @dataclass(frozen=True)
 class Fitted:
-    """`ceilings`: rows of that table. `refused`: device_id, dtype and reason where the kernels do not allow a fit."""
+    """`ceilings`: rows of that table. `refused`: device_id, dtype and reason if the kernels do not allow a fit."""
 
     ceilings: pl.DataFrame
     refused: tuple[tuple[int, str, str], ...]
 
 
 def fitted_ceilings(work: pl.DataFrame, devices: pl.DataFrame) -> Fitted:
-    """Fit the envelope of the kernels that compute in one format alone, one point per kernel: means of its dispatches.
+    """Fit the envelope of the kernels that compute in a single format, one point per kernel: means of its dispatches.
 
-    `work` comes from `counter_metrics.work_of`, `devices` is the table, for its wavefront size. The constant overhead
-    is assumed to be the time of the device's shortest kernel. Formats with too few kernels for a fit are skipped.
+    `work` comes from `counter_metrics.work_of`; `devices` is the table, used for the wavefront size. The constant
+    overhead is assumed to be the time of the device's shortest kernel. Formats with too few kernels are skipped.
     """
     rows: list[tuple[object, ...]] = []
     refused: list[tuple[int, str, str]] = []
@@ -358,7 +358,7 @@ def _by_kernel(work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _points(kernels: pl.DataFrame, dtype: str) -> pl.DataFrame:
-    """The kernels that compute in this format alone, with all operations counted, as input of `fit`."""
+    """Return the kernels that compute only in this format, with all operations counted, as input of `fit`."""
     name = f"valu_{dtype}_flops"
     others = [f"valu_{other}_flops" for other in _FORMATS if other != dtype]
     alone = pl.sum_horizontal(*others, *_MATRIX) == 0

@@ -1,6 +1,6 @@
-"""Work of kernels that framework operators launched, from their input shapes; the table `operator_shapes`.
+"""Work of kernels launched by framework operators, from input shapes; the table `operator_shapes`.
 
-The formulas are in `operators`.
+The package `operators` has the formulas.
 """
 
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ _FIGURES: Final = pl.Schema(
         **{"detail": pl.String(), "reason": pl.String()},
     }
 )
-#: Formats in which matrix units compute products on every device that has them, and the columns of their work.
+#: Formats in which matrix units, where present, compute products, and the columns of their work.
 _MATRIX: Final = {
     **{name: f"matrix_{name}_flops" for name in ("fp64", "fp16", "bf16", "fp8")},
     "int8": "matrix_int8_ops",
 }
-#: The framework computes functions of bf16 elements in fp32.
+#: The framework evaluates functions of bf16 elements in fp32.
 _VECTOR: Final = {
     **{name: f"valu_{name}_flops" for name in ("fp64", "fp32", "fp16")},
     "bf16": "valu_fp32_flops",
     **{name: f"valu_{name}_ops" for name in ("int32", "int64")},
 }
-#: Products in fp32 that a library may compute in fewer bits (TF32), which the inputs do not show.
+#: fp32 products that a library may compute in fewer bits (TF32), which the inputs do not show.
 _MAYBE_ROUNDED: Final = "aten::(?:convolution|_scaled_dot_product_)"
 #: All possible columns of work.
 WORK: Final = tuple(dict.fromkeys((*_MATRIX.values(), *_VECTOR.values())))
@@ -43,11 +43,11 @@ WORK: Final = tuple(dict.fromkeys((*_MATRIX.values(), *_VECTOR.values())))
 class OperatorLaunches:
     """Launches of operators with their work.
 
-    `launches`: the result of `owned_launches`, with `inputs_from`, `work` and `part`, the share of the call's work that
-    the launch did, by time among the call's main kernels, because it is unknown which of several did what. `part` is
-    null for copies, and for auxiliary kernels beside a main one, such as those that change a layout for it. `figures`:
-    a row per distinct `work`: operator, shapes, types, dtype, flops, least_bytes, is_product, detail, reason, and
-    `column`, where the roofline reads such operations.
+    `launches`: the result of `owned_launches`, with `inputs_from`, `work` and `part`. The latter is the launch's share
+    of the call's work, by time among the call's main kernels, because the trace does not show how they divided the
+    work. `part` is null for copies, and for auxiliary kernels that accompany a main one, for example to change a
+    layout. `figures`: one row per distinct `work`: operator, shapes, types, dtype, flops, least_bytes, is_product,
+    detail, reason, and `column`, from which the roofline reads the operations.
     """
 
     launches: pl.DataFrame
@@ -63,9 +63,9 @@ def operator_launches(
     *,
     replays: Replays | None = None,
 ) -> OperatorLaunches:
-    """Compute the work of launches; arguments as for `owned_launches`, and the table `kernels`.
+    """Compute the work of launches; arguments as for `owned_launches`, plus the table `kernels`.
 
-    Launches that `replays` matches with captured graphs count to the operators that were captured.
+    Launches that `replays` matches with captured graphs are attributed to the captured operators.
     """
     owned = owned_launches(dispatches, copies, api_calls, inputs).with_columns(inputs_from=pl.lit(FROM_TRACE))
     if replays is not None:
@@ -84,7 +84,7 @@ def operator_launches(
 
 
 def _parts(owned: pl.DataFrame) -> pl.Series:
-    """Each launch's share of its call's work, by time among the main kernels, or among all where there are none."""
+    """Return each launch's share of its call's work, by time among the main kernels, or among all if there are none."""
     calls, took = (owned.get_column(name).to_numpy() for name in ("call_id", "duration_ns"))
     is_kernel = owned.get_column("kernel_id").is_not_null().to_numpy()
     is_main = owned.get_column("is_main").fill_null(False).to_numpy()
@@ -109,7 +109,7 @@ def _figures(called: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         ).iter_rows()
     ]
     every = pl.DataFrame(rows, schema=_FIGURES, orient="row").with_columns(distinct.get_column("recorded"))
-    # Calls that differ only in what no figure depends on share one work.
+    # Calls that differ only in details that affect no figure share one work.
     names = list(_FIGURES)
     merged = every.select(names).unique().sort(names).with_row_index("work")
     works = every.join(merged, on=names, nulls_equal=True, how="left").select("recorded", "work")
@@ -127,7 +127,7 @@ def _figure(operator: str, shapes: str, types: str, strides: str | None, values:
 
 
 def _column() -> pl.Expr:
-    """The column from which the roofline reads the operations; null where the unit that does them is unknown."""
+    """Return the column from which the roofline reads the operations; null if their unit is unknown."""
     dtype = pl.col("dtype")
     of_matrix = dtype.replace_strict(_MATRIX, default=None, return_dtype=pl.String)
     of_vector = dtype.replace_strict(_VECTOR, default=None, return_dtype=pl.String)
@@ -141,7 +141,7 @@ MODEL_BASED: Final = "model_based"
 _SHARED: Final = "work_shared_by_time"
 _SERVES: Final = "serves_another_kernel"
 _CACHED: Final = "served_by_caches_or_not"
-#: Shares of the kernel's time that DRAM would have needed for all bytes, and of the bytes too many for the caches.
+#: DRAM time for all bytes as a fraction of the kernel's time, and the fraction of bytes that exceeds the caches.
 _GOOD_PART: Final = 0.25
 _MOSTLY: Final = 0.75
 _PARTLY: Final = "other_launches_left_out"
@@ -152,20 +152,19 @@ _BY_COUNT: Final = "captured_graph_by_count"
 def framework_work(
     operators: OperatorLaunches, dispatches: pl.DataFrame, caches: pl.DataFrame, ceilings: pl.DataFrame
 ) -> pl.DataFrame:
-    """Work per kernel and device with launches of known work, in the roofline's columns.
+    """Return the work per kernel and device that has launches of known work, in the roofline's columns.
 
-    Launches that no operator with a formula made are left out of the row, time and work (flag
-    `other_launches_left_out`). Of a call's several main kernels each gets its share of the work by time (flag
-    `work_shared_by_time`); an auxiliary one gets none (flag `serves_another_kernel`). The flag
-    `inputs_from_captured_graph` marks operators of a captured graph, `captured_graph_by_count` those matched only by
-    count and order of the launches.
+    Launches without a formula are excluded from the row, in both time and work (flag `other_launches_left_out`). If a
+    call has several main kernels, each gets its share of the work by time (flag `work_shared_by_time`); an auxiliary
+    kernel gets none (flag `serves_another_kernel`). The flag `inputs_from_captured_graph` marks operators of a captured
+    graph, `captured_graph_by_count` those matched only by launch count and order.
 
     Args:
         operators: The launches of operators.
-        dispatches: The dispatches that count.
-        caches: device_id and bytes of all caches before the memory, which serve repeated runs as far as they hold their
-            data; dram_bytes is null for a device that is not in it.
-        ceilings: The contract, which shows the devices with a roof of L2.
+        dispatches: The counted dispatches.
+        caches: device_id and total bytes of the caches in front of memory, which serve repeated runs if their data
+            fits; dram_bytes is null for a device without a row.
+        ceilings: The contract, which shows the devices that have an L2 roof.
     """
     known = operators.figures.filter(pl.col("flops").is_not_null() | pl.col("least_bytes").is_not_null())
     counted = dispatches.select(activity_id="dispatch_id")
@@ -202,10 +201,10 @@ def framework_work(
 
 
 def _without_doubtful_traffic(work: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
-    """Clear bytes where it would matter whether caches held most of them, which is unknown.
+    """Clear the bytes if it matters, and is unknown, whether caches held most of them.
 
-    Bytes that the caches may have held need not have come from DRAM, but may have: where all of them would have kept
-    DRAM busy for a good part of the time, the kernel cannot be called far from every roof.
+    Bytes that the caches may have held may or may not have come from DRAM: if all of them would have kept DRAM busy for
+    much of the time, the kernel cannot be called far from every roof.
     """
     dram = ceilings.filter(pl.col("resource") == "dram").group_by("device_id").agg(rate=pl.col("value").max())
     rows = work.join(dram, on="device_id", how="left", maintain_order="left")
@@ -279,8 +278,8 @@ def _complete(name: str) -> pl.Expr:
 def operator_shapes(operators: OperatorLaunches, caches: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
     """Compute rows of the table `operator_shapes` without the session.
 
-    `caches` has device_id and bytes of all caches before the memory, `ceilings` is the contract of that name. Copies
-    from or to the host cross another link than any roof here, so rows with one have no share.
+    `caches` has device_id and the total bytes of caches in front of memory; `ceilings` is the contract of that name.
+    Copies from or to the host use a link that has no roof here, so rows with such copies have no share.
     """
     is_kernel = pl.col("kernel_id").is_not_null()
     rows = (
@@ -312,7 +311,7 @@ def operator_shapes(operators: OperatorLaunches, caches: pl.DataFrame, ceilings:
 
 
 def _shares(rows: pl.DataFrame, caches: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
-    """subject, bound and share_ratio: the nearest roof, and the share of the time it would have taken at it."""
+    """subject, bound and share_ratio: the nearest roof, and the time at that roof as a fraction of the actual time."""
     on_device = rows.filter(~pl.col("from_or_to_host"))
     work = as_work(
         on_device.with_columns(

@@ -1,6 +1,6 @@
-"""The work of every kernel of a session, from counters, the model or a framework.
+"""Work of every kernel of a session, from counters, the model or a framework.
 
-Work from a framework's operators is `framework_work`, from counters `counter_metrics`.
+`framework_work` computes work from a framework's operators, `counter_metrics` from counters.
 """
 
 from collections.abc import Mapping
@@ -32,9 +32,9 @@ _FORMATS: Final[Mapping[str, str]] = {
     "uint8": "int8",
     **{name: name for name in ("fp64", "fp32", "fp16", "bf16", "fp8", "int8", "xf32")},
 }
-#: Operators whose formula counts operations on 8-bit integers where their first input has that type.
+#: Operators whose formula counts 8-bit integer operations if their first input has that type.
 _INTEGER_ARITHMETIC: Final = "MatMul|Conv|Gemm|Attention"
-#: Columns of work by pipe and format; the pipe that does the operations fastest is used.
+#: Columns of work by pipe and format; the pipe with the highest rate is used.
 _PIPES: Final[Mapping[str, Mapping[str, str]]] = {
     "matrix": {
         **{dtype: f"matrix_{dtype}_flops" for dtype in ("fp64", "fp32", "xf32", "fp16", "bf16", "fp8")},
@@ -44,7 +44,7 @@ _PIPES: Final[Mapping[str, Mapping[str, str]]] = {
     "vector": {dtype: f"valu_{dtype}_flops" for dtype in ("fp64", "fp32", "fp16")},
     "vector_integer": {"int8": "valu_int8_ops"},
 }
-#: Levels from the core outwards; a device has those with ceilings.
+#: Cache levels from the core outwards; a device has those with ceilings.
 _LEVELS: Final = ("l1", "l2", "l3", "infinity_cache", "dram")
 _LEVEL_COLUMNS: Final[Mapping[str, str]] = {level: f"{level}_bytes" for level in ("l1", "l2", "l3", "dram")}
 _CAPACITY: Final = ("device_id", "resource", "bytes")
@@ -56,22 +56,22 @@ def model_work(
 ) -> pl.DataFrame:
     """Work per kernel from the `tables` model_nodes, model_edges, operator_kernels, kernel_stats, kernels, dispatches.
 
-    A kernel has a row if all its dispatches are attributed to nodes (those that stand in for no node are left out), on
-    one device, every node by this main kernel alone, with known operations or bytes. One dispatch counts as one
+    A kernel has a row if all its dispatches are attributed to nodes (ignoring those of inserted kernels), on one
+    device, if it is the only main kernel of each node, and if operations or bytes are known. One dispatch counts as one
     execution of its node.
 
-    The columns are those of `counter_metrics` as far as they apply, with dispatch_id null, and dispatch_count,
+    The columns are those of `counter_metrics` as far as they apply, with dispatch_id null, plus dispatch_count,
     valu_packed_…_flops, valu_int8_ops, l1_bytes, l3_bytes, dram_bytes and work_source. duration_ns is the kernel's
-    total. Flags: `model_based`; `number_format_unknown` where neither the kernel nor the first input of its nodes
-    states one, so that operations demand nothing of any pipe; `cache_size_unknown` where DRAM's traffic is unknown;
-    `operations_unknown` and `bytes_unknown` where a node has no formula or no shapes.
+    total. Flags: `model_based`; `number_format_unknown` if neither the kernel nor the first input of its nodes states
+    one, so that operations are not assigned to a pipe; `cache_size_unknown` if DRAM traffic is unknown;
+    `operations_unknown` and `bytes_unknown` if a node has no formula or no shapes.
 
     Args:
         tables: See above.
         ceilings: The contract of that name.
-        capacities: device_id, resource and bytes of each cache level over the whole device: all cores' first-level
+        capacities: device_id, resource and bytes of each cache level over the complete device: all cores' first-level
             caches, all XCCs' second level.
-        runs: How often the graph ran, if known; kernels of another count are left out.
+        runs: Number of runs of the graph, if known; kernels with another count are omitted.
     """
     pairs = _attributed(tables, runs)
     formats = _formats(tables["model_nodes"], tables["model_edges"])
@@ -97,12 +97,12 @@ def model_work(
 
 
 def _total(amount: pl.Expr) -> pl.Expr:
-    """The amount over all executions; null where one node's is unknown."""
+    """Return the amount over all executions; null if any node's amount is unknown."""
     return pl.when(amount.null_count() == 0).then((amount * pl.col("executions")).sum())
 
 
 def _attributed(tables: Mapping[str, pl.DataFrame], runs: int | None) -> pl.DataFrame:
-    """kernel_id, node_id, executions, device_id and dtype of kernels whose work the model states completely."""
+    """kernel_id, node_id, executions, device_id and dtype of kernels whose work is fully described by the model."""
     pairs = (
         tables["operator_kernels"]
         .filter(pl.col("node_id").is_not_null())
@@ -124,7 +124,7 @@ def _attributed(tables: Mapping[str, pl.DataFrame], runs: int | None) -> pl.Data
 
 
 def _formats(model_nodes: pl.DataFrame, model_edges: pl.DataFrame) -> pl.DataFrame:
-    """node_id and node_dtype: the number format of the node's first input, where operations are done in it."""
+    """node_id and node_dtype: the number format of the node's first input, if operations use it."""
     first = model_nodes.select("node_id", "op_type", tensor=pl.col("inputs").list.first())
     types = model_edges.select(node_id="to_node_id", tensor="tensor", element="dtype").drop_nulls().unique()
     named = first.join(types, on=["node_id", "tensor"]).unique("node_id", keep="none")
@@ -134,7 +134,7 @@ def _formats(model_nodes: pl.DataFrame, model_edges: pl.DataFrame) -> pl.DataFra
 
 
 def _level_bytes(capacities: pl.DataFrame, ceilings: pl.DataFrame) -> list[pl.Expr]:
-    """Bytes that each level must carry in one execution: those that the levels nearer to the core cannot hold."""
+    """Bytes that each level must carry per execution: those that do not fit in the levels closer to the core."""
     sizes = {(device, level): size for device, level, size in capacities.select(_CAPACITY).iter_rows()}
     columns = {name: pl.lit(None, pl.Float64) for name in _LEVEL_COLUMNS.values()}
     for device in ceilings.get_column("device_id").unique().sort().to_list():
@@ -154,7 +154,7 @@ def _level_bytes(capacities: pl.DataFrame, ceilings: pl.DataFrame) -> list[pl.Ex
 
 
 def _as_work(summed: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
-    """Convert to the frame of work: operations in the column of the pipe that does them fastest."""
+    """Convert to the frame of work, with operations in the column of the fastest pipe."""
     arithmetic = ceilings.filter(pl.col("resource").is_in(list(_PIPES)), pl.col("dtype").is_not_null())
     fastest = (
         arithmetic.sort("value", descending=True)
@@ -166,7 +166,7 @@ def _as_work(summed: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
         pipe: pl.col("dtype").replace_strict(columns, default=None, return_dtype=pl.String)
         for pipe, columns in _PIPES.items()
     }
-    # A format without a ceiling goes to a pipe that every device has, if possible, where the flag reports it.
+    # A format without a ceiling is assigned to a pipe that every device has, if possible, so that the flag reports it.
     without = pl.coalesce([of_pipe[pipe] for pipe in ("vector", "vector_integer", "matrix")])
     chosen = [pl.when(pl.col("pipe") == pipe).then(column) for pipe, column in of_pipe.items()]
     rows = rows.with_columns(column=pl.coalesce(*chosen, without))
@@ -192,7 +192,7 @@ def _as_work(summed: pl.DataFrame, ceilings: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-#: The handle of the CPU among a session's devices.
+#: The CPU's handle among a session's devices.
 CPU: Final = "cpu"
 Tables = Mapping[str, pl.DataFrame]
 
@@ -200,10 +200,10 @@ Tables = Mapping[str, pl.DataFrame]
 def work_of_kernels(
     counted: pl.DataFrame, tables: Tables, operators: OperatorLaunches, ceilings: pl.DataFrame, capacities: pl.DataFrame
 ) -> pl.DataFrame:
-    """Combine the work of dispatches from counters with that of other kernels from the model or the operators.
+    """Combine counter-based work of dispatches with other kernels' work from the model or the operators.
 
     `counted` comes from `counter_metrics.counted`; `tables` are devices, dispatches, iterations, kernels, kernel_stats,
-    model_nodes, model_edges and operator_kernels; `operators` the launches of framework operators.
+    model_nodes, model_edges and operator_kernels; `operators` are the launches of framework operators.
     """
     seen = counter_metrics.work_of(counted)
     modelled = _modelled(tables, operators, ceilings, capacities)
@@ -218,14 +218,14 @@ def cpu_facts(environment: pl.DataFrame) -> dict[str, str]:
 
 
 def threads_of(sessions: pl.DataFrame, facts: Mapping[str, str]) -> int | None:
-    """The requested number of threads, else the runtime's own choice: one for each CPU it may use."""
+    """Return the requested number of threads, else the runtime's default: one per allowed CPU."""
     asked = sessions.get_column("threads").first() if sessions.height else None
     usable = facts.get("usable_cpus")
     return asked if isinstance(asked, int) else int(usable) if usable is not None else None
 
 
 def cache_capacities(devices: pl.DataFrame, facts: Mapping[str, str], threads: int | None) -> pl.DataFrame:
-    """device_id, resource, bytes of the CPU's caches that this many threads can fill."""
+    """device_id, resource and bytes of the CPU caches that this many threads can fill."""
     rows = [
         (device, resource, int(size) * min(int(count), threads or int(count)))
         for device in devices.filter(pl.col("handle") == CPU).get_column("device_id")
@@ -237,7 +237,7 @@ def cache_capacities(devices: pl.DataFrame, facts: Mapping[str, str], threads: i
 
 
 def kernels_by_time(tables: Tables) -> pl.DataFrame:
-    """Rows of `roofline` for whole kernels, with name and share of the kernel time, the longest first.
+    """Rows of `roofline` for complete kernels, with name and share of kernel time, longest first.
 
     `tables` are roofline, kernels and kernel_stats.
     """

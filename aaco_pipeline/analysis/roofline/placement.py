@@ -1,13 +1,13 @@
-"""Place each kernel on the roofline: the resource that limits it, and how close it came to that resource's roof.
+"""Place each kernel on the roofline: its limiting resource, and how close it came to that resource's roof.
 
-The lower-bound times per resource come from `aaco_pipeline.analysis.roofline.bounds`; this module finds the longest per
-dispatch and per kernel, and the longest of another unit. A measured roof precedes a reported one, and that a published
-one. A unit that counts its own busy cycles needs at least these. Nothing is clamped: a kernel above a measured roof did
-better than the benchmark, which is possible, and the row says so.
+`aaco_pipeline.analysis.roofline.bounds` provides the lower-bound times per resource. This module finds the longest per
+dispatch and per kernel, and the longest of another unit. Roofs take precedence in the order measured, reported,
+published. A unit that counts its own busy cycles needs at least these. Nothing is clamped: a kernel may exceed a
+measured roof if it did better than the benchmark, and its row then says so.
 
-The nearest roof depends on work and ceilings, and hardly on how long the kernel happened to take. Whether it is near
-enough to limit the kernel is decided in `aaco_pipeline.analysis.bottlenecks.kernel_signals`. Flags and their reasons
-are in docs/roofline.md.
+The nearest roof depends on work and ceilings, and hardly on the kernel's duration.
+`aaco_pipeline.analysis.bottlenecks.kernel_signals` decides whether it is near enough to limit the kernel. Flags and
+their reasons are in docs/roofline.md.
 """
 
 from collections.abc import Mapping
@@ -39,9 +39,9 @@ from aaco_pipeline.analysis.thresholds import NOTHING_ELSE_NEEDS_LONGER
 from aaco_pipeline.lake.contracts import polars_types
 from aaco_pipeline.lake.validation import empty_table
 
-#: Vector instructions that fill this share of the issue slots with arithmetic are reported as the arithmetic.
+#: If arithmetic fills this fraction of the issue slots of vector instructions, arithmetic is reported instead of issue.
 MOSTLY_ARITHMETIC: Final = 0.90
-#: Resources that are views of one piece of hardware; they are never balanced against each other.
+#: Resources that are views of one piece of hardware; they are never compared with each other.
 UNITS: Final[Mapping[str, tuple[str, ...]]] = {
     "vector unit": ("vector_issue", "vector", "vector_packed", "vector_integer"),
     "scalar unit": ("scalar_issue",),
@@ -66,11 +66,11 @@ class Placement:
 
 
 def placement(work: pl.DataFrame, ceilings: pl.DataFrame) -> Placement:
-    """Compute both tables, which need the same times. Frames without rows give tables without rows.
+    """Compute both tables, which need the same times. Empty frames give empty tables.
 
     Args:
         work: From `counter_metrics` or `kernel_work`, or both concatenated: one row per dispatch or, without
-            dispatch_id, per kernel. Kernels' rows are ratios of sums over their dispatches.
+            dispatch_id, per kernel. Kernel rows are ratios of sums over their dispatches.
         ceilings: The contract of that name.
     """
     if work.is_empty():
@@ -89,12 +89,12 @@ def _used(resource: str) -> str:
 
 
 def _by(resource: str, source: str) -> str:
-    """Column of the time by ceilings of one source alone; null where a format has none."""
+    """Column of the time by ceilings of a single source; null if a format has none."""
     return f"by/{resource}/{source}"
 
 
 def _with_resource_times(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add `used/…`, `by/…` and `no_ceiling/…` for each resource, formats on one pipe added up."""
+    """Add `used/…`, `by/…` and `no_ceiling/…` for each resource, with formats on one pipe added up."""
     columns = []
     for resource in RESOURCES:
         demands = [demand for demand in demands_of(rows) if demand.resource == resource]
@@ -117,7 +117,7 @@ def _with_resource_times(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sum_of_known(parts: list[pl.Expr]) -> pl.Expr:
-    """The sum of the parts that are not null; null when all are."""
+    """Sum the parts that are not null; null if all are."""
     if not parts:
         return pl.lit(None, pl.Float64)
     known = pl.any_horizontal([part.is_not_null() for part in parts])
@@ -129,7 +129,7 @@ def _any(conditions: list[pl.Expr]) -> pl.Expr:
 
 
 def _over_devices(rows: pl.DataFrame) -> pl.DataFrame:
-    """Kernels' rows with their times, summed over the devices they ran on; usually there is one."""
+    """Kernels' rows with their times, summed over their devices; usually there is only one."""
     with_times = _with_resource_times(rows)
     if not with_times.get_column("kernel_id").is_duplicated().any():
         return with_times.with_columns(dispatch_id=pl.lit(None, pl.Int32))
@@ -174,17 +174,17 @@ def _placed(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _unit_with(time: pl.Expr, excluded: pl.Expr) -> pl.Expr:
-    """The first unit that needed `time`, except the one named in `excluded`."""
+    """Return the first unit that needed `time`, except the one named in `excluded`."""
     return pl.coalesce(pl.when((pl.col(unit) == time) & (excluded != unit)).then(pl.lit(unit)) for unit in UNITS)
 
 
 def _name_within(unit: str, other_units_time: pl.Expr) -> pl.Expr:
-    """The resource that represents the unit named in column `unit`.
+    """Return the resource that represents the unit named in column `unit`.
 
-    The vector unit's issue time is never shorter than its arithmetic at full rate, so it would always win. It is named
-    only where the arithmetic fills less of it than `MOSTLY_ARITHMETIC`, where only with it the unit needs longer than
-    all others, and where not all operations could be counted: packed instructions count once, which a peak in
-    operations cannot judge.
+    The vector unit's issue time is never shorter than its arithmetic at full rate, so it would always win. It is
+    therefore named only if arithmetic fills less than `MOSTLY_ARITHMETIC` of it, if the unit needs longer than all
+    others only with it, or if not all operations could be counted: packed instructions count once, which a peak in
+    operations cannot represent.
     """
     arithmetic = pl.max_horizontal([pl.col(_used(resource)) for resource in _ARITHMETIC])
     issue = pl.col(_used("vector_issue"))
@@ -205,11 +205,11 @@ def _of_duration(time: str) -> pl.Expr:
 
 
 def _judged(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add `bound`, `efficiency_ratio`, those of the second unit, and all flags.
+    """Add `bound`, `efficiency_ratio`, the same for the second unit, and all flags.
 
-    Where arithmetic or the traffic with memory is unknown, another resource is named only if it took so much of the
-    time that the uncounted work cannot have needed much longer. Counters show both by the vector unit and the memory
-    side, models by any pipe and any level.
+    If arithmetic or memory traffic is unknown, another resource is named only if it took so much of the time that the
+    uncounted work cannot have needed much longer. Counters cover both with the vector unit and the memory side, models
+    with any pipe and any level.
     """
     modelled = pl.col("work_source") != COUNTERS
     arithmetic_known = pl.col("vector unit").is_not_null() | (modelled & pl.col("matrix").is_not_null())
@@ -242,7 +242,7 @@ def _judged(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(all_flags=flags.list.unique(maintain_order=True))
 
 
-#: One ceiling of the memory side stands for the others.
+#: One memory-side ceiling represents the others.
 _CEILINGS_OF_THEIR_OWN: Final = tuple(resource for resource in RESOURCES if resource not in UNITS["memory side"])
 _VECTOR_COLUMNS: Final = tuple(demand.column for demand in DEMANDS if demand.resource.startswith("vector"))
 
@@ -261,7 +261,7 @@ def _direction_flags(rows: pl.DataFrame) -> dict[str, pl.Expr]:
 
 
 def _above(source: str) -> pl.Expr:
-    """True if some resource by that source's ceilings alone would have needed longer than the kernel took."""
+    """Return whether some resource, by that source's ceilings alone, would have needed longer than the kernel took."""
     over = [pl.col(_by(resource, source)) > pl.col("duration_ns") for resource in RESOURCES]
     return (pl.col("duration_ns") > 0) & _any(over)
 

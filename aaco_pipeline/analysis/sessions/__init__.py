@@ -1,1 +1,1 @@
-"""Figures of a whole session: latency, tokens, scaling, the environment, and what must hold."""
+"""Figures of a complete session: latency, tokens, scaling, environment and invariants."""

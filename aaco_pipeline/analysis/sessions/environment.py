@@ -1,6 +1,6 @@
-"""The facts on host and software of a session, and their fingerprint: sessions with equal ones are comparable.
+"""Host and software facts of a session, and their fingerprint: equal fingerprints mean comparable sessions.
 
-`aaco_pipeline.resources.host.facts` reads the facts from a host.
+`aaco_pipeline.resources.host.facts` collects the facts on a host.
 """
 
 import hashlib
@@ -12,13 +12,13 @@ import polars as pl
 
 from aaco_pipeline.lake.contracts import polars_types
 
-#: Facts that are not in the fingerprint: the host's name, so that equal machines are comparable, and the version of
-#: this package, so that an upgrade does not end a history. Volatile facts (load, commit, caches) are not in it either.
+#: Facts outside the fingerprint: the host name, so that equal machines are comparable, and this package's version, so
+#: that an upgrade does not end a history. Volatile facts (load, commit, caches) are excluded too.
 NOT_IN_FINGERPRINT: Final = frozenset({("host", "name"), ("package", "aaco_pipeline")})
 
 
 def environment(facts: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
-    """Rows of `environment`, sorted, from `{category, key, value, volatile}` facts."""
+    """Return sorted rows of `environment` from `{category, key, value, volatile}` facts."""
     rows = [
         {
             "category": fact["category"],
@@ -33,6 +33,6 @@ def environment(facts: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
 
 
 def fingerprint(rows: pl.DataFrame) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 over the sorted rows of `environment` with in_fingerprint."""
+    """Return the first 16 hexadecimal digits of the SHA-256 over the sorted `environment` rows with in_fingerprint."""
     kept = rows.filter("in_fingerprint").select("category", "key", "value").sort("category", "key")
     return hashlib.sha256(json.dumps(kept.rows()).encode()).hexdigest()[:16]

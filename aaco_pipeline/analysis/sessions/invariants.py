@@ -1,7 +1,7 @@
-"""Invariants of a session's tables that hold whatever was measured: conservation, plausibility, coverage.
+"""Invariants of a session's tables that always hold: conservation, plausibility, coverage.
 
-Each function reports whether its invariant holds, with the figures. The stage declaration (`aaco_pipeline.assets`)
-states which invariants are checked and what a violation blocks.
+Each function returns whether its invariant holds, with the figures. The stage declarations (`aaco_pipeline.assets`)
+define which invariants are checked and what a violation blocks.
 """
 
 from collections.abc import Mapping
@@ -13,15 +13,15 @@ import polars as pl
 from aaco_pipeline.analysis.timeline.device_timeline import FIRST_TO_LAST
 from aaco_pipeline.providers import CPU_PROVIDER
 
-#: The profile's clock ticks in microseconds, so each kernel's time may be wrong by one tick.
+#: The profile's clock ticks in microseconds, so each kernel's time may be off by one tick.
 KERNEL_TOLERANCE_NS: Final = 1_000
-#: A device may run above the clock its ceiling is stated at; nothing runs a tenth above.
+#: A device may exceed the clock for which its ceiling is stated, but not by more than ten percent.
 MOST_OF_A_SPEC_ROOF: Final = 1.1
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of an invariant, in words, with the figures that show it."""
+    """Result of an invariant check, in words, with the relevant figures."""
 
     holds: bool
     statement: str
@@ -29,7 +29,7 @@ class Finding:
 
 
 def window_is_conserved(timeline: pl.DataFrame, gaps: pl.DataFrame) -> Finding:
-    """For every device, busy time plus gaps is the whole window, to the nanosecond."""
+    """Check that every device's busy time and gaps add up to its window, to the nanosecond."""
     whole = timeline.filter(pl.col("window_rule") == FIRST_TO_LAST)
     idle = gaps.group_by("device_id").agg(gap_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
     off = whole.join(idle, on="device_id", how="left").select(
@@ -46,8 +46,7 @@ def window_is_conserved(timeline: pl.DataFrame, gaps: pl.DataFrame) -> Finding:
 
 
 def path_is_conserved(summary: pl.DataFrame) -> Finding:
-    """In every scope the path is no longer than the window, path plus unexplained time is the window, and the path's
-    categories add up to it, to the nanosecond."""
+    """Check path <= window, path + unexplained = window and sum of categories = path, exactly, in every scope."""
     scopes = summary.group_by("scope").agg(
         pl.col("window_ns", "path_ns", "unexplained_ns").first(), categories_ns=pl.col("category_ns").sum()
     )
@@ -65,13 +64,13 @@ def path_is_conserved(summary: pl.DataFrame) -> Finding:
 
 
 def operator_time_is_conserved(operator_kernels: pl.DataFrame, stats: pl.DataFrame) -> Finding:
-    """Attributed and unattributed time and dispatches add up to each kernel's, exactly."""
+    """Check that attributed and unattributed time and dispatches add up exactly to each kernel's."""
     sums = operator_kernels.group_by("kernel_id").agg(pl.col("dispatch_count", "total_ns").sum())
     both = sums.join(
         stats.select("kernel_id", own_count="dispatch_count", own_ns="total_ns"), on="kernel_id", how="full"
     )
     same = (pl.col("dispatch_count") == pl.col("own_count")) & (pl.col("total_ns") == pl.col("own_ns"))
-    # Before the model is analysed there are no rows at all; a kernel that is missing from some rows is an error.
+    # Before the model analysis there are no rows at all; a kernel missing from existing rows is an error.
     wrong = 0 if operator_kernels.is_empty() else both.filter(~same.fill_null(False)).height
     return Finding(
         wrong == 0,
@@ -83,7 +82,7 @@ def operator_time_is_conserved(operator_kernels: pl.DataFrame, stats: pl.DataFra
 
 
 def stalls_are_conserved(instructions: pl.DataFrame, stalls: pl.DataFrame) -> Finding:
-    """The reasons of each thread trace add up to the cycles its instructions stalled, exactly."""
+    """Check that the reasons of each thread trace add up exactly to its instructions' stalled cycles."""
     keys = ["kernel_id", "dispatch_id", "capture"]
     traced = instructions.drop_nulls("stall_cycles").group_by(keys).agg(own=pl.col("stall_cycles").sum())
     reasons = stalls.drop_nulls("stall_cycles").group_by(keys).agg(stated=pl.col("stall_cycles").sum())
@@ -99,7 +98,7 @@ def stalls_are_conserved(instructions: pl.DataFrame, stalls: pl.DataFrame) -> Fi
 
 
 def roofs_are_plausible(bounds: pl.DataFrame) -> Finding:
-    """No kernel did more than a published ceiling allows, with a tolerance of a tenth for the clock it ran at."""
+    """Check that no kernel exceeded a published ceiling, with a tolerance of ten percent for its clock."""
     above = bounds.filter((pl.col("ceiling_source") == "spec") & (pl.col("share_ratio") > MOST_OF_A_SPEC_ROOF))
     kernels = above.get_column("kernel_id").n_unique()
     return Finding(
@@ -112,7 +111,7 @@ def roofs_are_plausible(bounds: pl.DataFrame) -> Finding:
 
 
 def kernel_time_fits_iterations(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> Finding:
-    """In every traced iteration the kernels' self times sum to no more than its wall time, except a tick per kernel."""
+    """Check that kernel self times in each traced iteration add up to at most its wall time, plus a tick per kernel."""
     traced = iterations.filter(pl.col("pass") == "trace").select("iteration", "latency_ns")
     sums = (
         dispatches.drop_nulls("iteration")
@@ -134,7 +133,7 @@ def kernel_time_fits_iterations(dispatches: pl.DataFrame, iterations: pl.DataFra
 
 
 def trace_covers_iterations(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> Finding:
-    """Every traced iteration has kernels, every kernel an iteration, and each lies within its iteration's time."""
+    """Check that each traced iteration has kernels, and that every kernel lies within its own iteration."""
     traced = iterations.filter(pl.col("pass") == "trace").select("iteration", first_ns="start_ns", last_ns="end_ns")
     placed = dispatches.drop_nulls("iteration").join(traced, on="iteration", how="left")
     outside = placed.filter(
@@ -155,7 +154,7 @@ def trace_covers_iterations(dispatches: pl.DataFrame, iterations: pl.DataFrame) 
 
 
 def passes_are_conserved(iterations: pl.DataFrame, gaps: pl.DataFrame, blocks: pl.DataFrame) -> Finding:
-    """In every pass whose counters were read in blocks, iterations and the gaps between them fill the blocks' time."""
+    """Check, in every pass with block counters, that iterations and the gaps between them fill the blocks' time."""
     read = blocks.group_by("pass").agg(whole=(pl.col("end_ns") - pl.col("start_ns")).sum())
     inside = iterations.group_by("pass").agg(inside=pl.col("latency_ns").sum())
     between = gaps.group_by("pass").agg(between=pl.col("duration_ns").sum())
@@ -173,7 +172,7 @@ def passes_are_conserved(iterations: pl.DataFrame, gaps: pl.DataFrame, blocks: p
 
 
 def states_are_conserved(states: pl.DataFrame) -> Finding:
-    """A thread's states follow one another: each begins where the one before it ended."""
+    """Check that a thread's states are contiguous: each begins where the previous one ended."""
     ordered = states.sort("thread_id", "start_ns")
     apart = (pl.col("start_ns") - pl.col("end_ns").shift(1).over("thread_id")).abs()
     torn, largest = ordered.select((apart > 0).sum(), apart.max().fill_null(0).alias("largest")).row(0)
@@ -185,7 +184,7 @@ def states_are_conserved(states: pl.DataFrame) -> Finding:
 
 
 def delays_are_conserved(delays: pl.DataFrame, iterations: pl.DataFrame) -> Finding:
-    """The parts of each decomposed iteration sum to its latency, and none is negative."""
+    """Check that the parts of each decomposed iteration add up to its latency, and that none is negative."""
     summed = delays.group_by("pass", "iteration").agg(parts_ns=pl.col("duration_ns").sum())
     both = summed.join(iterations, on=["pass", "iteration"], how="left")
     length = pl.col("end_ns") - pl.col("start_ns")
@@ -202,7 +201,7 @@ def delays_are_conserved(delays: pl.DataFrame, iterations: pl.DataFrame) -> Find
 
 
 def iterations_are_plausible(iterations: pl.DataFrame, blocks: pl.DataFrame) -> Finding:
-    """Iterations of a pass have positive length and do not overlap, and CPU time is not negative."""
+    """Check that iterations of a pass have positive length and do not overlap, and that no CPU time is negative."""
     ordered = iterations.sort("pass", "iteration")
     overlap = ordered.filter(pl.col("start_ns") < pl.col("end_ns").shift(1).over("pass")).height
     empty = ordered.filter(pl.col("latency_ns") <= 0).height
@@ -218,17 +217,17 @@ def iterations_are_plausible(iterations: pl.DataFrame, blocks: pl.DataFrame) -> 
 
 
 def kernels_fit_their_calls(tables: Mapping[str, pl.DataFrame]) -> Finding:
-    """Apply `kernel_time_fits_iterations` to kernels that run within the host's calls."""
+    """Apply `kernel_time_fits_iterations` to kernels that run within host calls."""
     return kernel_time_fits_iterations(_within_calls(tables), tables["iterations"])
 
 
 def kernels_cover_their_calls(tables: Mapping[str, pl.DataFrame]) -> Finding:
-    """Apply `trace_covers_iterations` to kernels that run within the host's calls."""
+    """Apply `trace_covers_iterations` to kernels that run within host calls."""
     kernels, iterations = _within_calls(tables), tables["iterations"]
     return trace_covers_iterations(kernels, iterations if kernels.height else iterations.clear())
 
 
 def _within_calls(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """The dispatches that must lie within their iteration: not a device's, which runs beside the host's calls."""
+    """Return the dispatches that must lie within their iteration: not a device's, which run asynchronously."""
     dispatches = tables["dispatches"]
     return dispatches if tables["sessions"].item(0, "provider") == CPU_PROVIDER else dispatches.clear()

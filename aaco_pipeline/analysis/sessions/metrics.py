@@ -1,6 +1,6 @@
-"""Figures about whole sessions, one row each: latency, throughput, gaps between iterations, tokens, scaling.
+"""Figures of complete sessions, one row each: latency, throughput, gaps between iterations, tokens, scaling.
 
-What must hold of every session's tables is `invariants`.
+`invariants` checks the conditions that every session's tables must meet.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from aaco_pipeline.lake.validation import to_contract
 class Usage:
     """Usage over the measured iterations of one pass: their number and length, CPU time and run-queue delay.
 
-    CPU time and delay are summed over all threads during `length_ns`; null where they were not read.
+    CPU time and delay are summed over all threads during `length_ns`; null if they were not read.
     """
 
     iterations: int
@@ -30,7 +30,7 @@ class Usage:
 
 
 def usage(iterations: pl.DataFrame, blocks: pl.DataFrame, name: str) -> Usage:
-    """Usage in the pass `name`: over its blocks, or over its timed iterations where the loop read it there."""
+    """Return the usage in the pass `name`: over its blocks, or over its timed iterations if the loop read it there."""
     measured = (pl.col("pass") == name) & (pl.col("phase") == "measure")
     own = blocks.filter(measured).with_columns(length_ns=pl.col("end_ns") - pl.col("start_ns"))
     if own.is_empty():
@@ -45,8 +45,7 @@ def usage(iterations: pl.DataFrame, blocks: pl.DataFrame, name: str) -> Usage:
 def iteration_gaps(iterations: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
     """Compute rows of `iteration_gaps`: the time before, between and after the iterations of each pass.
 
-    A pass begins and ends with its blocks, or else with its first and last iteration. Iterations without times have no
-    gaps.
+    A pass spans its blocks, or else its first to last iteration. Iterations without times have no gaps.
     """
     whole = blocks.group_by("pass").agg(pass_start_ns=pl.col("start_ns").min(), pass_end_ns=pl.col("end_ns").max())
     timed = (
@@ -109,10 +108,10 @@ def gap_metrics(iterations: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
 
 
 def of_one_unit(iterations: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Iterations whose latencies are comparable.
+    """Return the iterations whose latencies are comparable.
 
-    If a program marks nothing, its unprofiled iterations are whole `runs` (table `program_runs`). Iterations of the
-    traced run, known from the profiler's ranges, are parts of one and are then left out.
+    If a program marks nothing, its unprofiled iterations are complete `runs` (table `program_runs`). Iterations of the
+    traced run, known from the profiler's ranges, are then only parts of a run and are omitted.
     """
     keys = ["run", "start_ns", "end_ns"]
     unprofiled = iterations.filter(pl.col("pass") == "latency")
@@ -126,13 +125,13 @@ _QUANTILES: Final = (("p50", 0.50), ("p90", 0.90), ("p99", 0.99))
 
 
 def latency_metrics(iterations: pl.DataFrame, blocks: pl.DataFrame, batch_size: int | None) -> pl.DataFrame:
-    """Rows of `session_metrics` from the measured iterations of each pass, warm-up excluded.
+    """Rows of `session_metrics` from the measured iterations of each pass, excluding warm-up.
 
     For each pass: latency_p50, _p90, _p99 (observed values, nearest rank, with distribution-free intervals), _mean,
     _standard_deviation (n - 1), _coefficient_of_variation, _interquartile_range, cpu_time_mean and run_delay_mean
-    (`usage` / iterations), and throughput = iterations x batch size / summed latency, in tokens when an iteration is
-    one token. From both passes: profiler_distortion = median latency of the profiled pass / median of the unprofiled
-    one. A figure without enough iterations is null.
+    (`usage` / iterations), and throughput = iterations x batch size / summed latency, in tokens if an iteration is one
+    token. From both passes: profiler_distortion = median latency of the profiled pass / median of the unprofiled one. A
+    figure without enough iterations is null.
     """
     rows: list[dict[str, object]] = []
     for name in ("latency", "trace"):
@@ -148,7 +147,7 @@ def latency_metrics(iterations: pl.DataFrame, blocks: pl.DataFrame, batch_size: 
 
 
 def timeline_metrics(timeline: pl.DataFrame, kernels_per_iteration: float | None) -> pl.DataFrame:
-    """Rows of `session_metrics` from the whole windows: active_ratio over all devices, and kernels_per_iteration.
+    """Rows of `session_metrics` over complete windows: active_ratio over all devices, and kernels_per_iteration.
 
     active_ratio = summed busy time of the devices / summed length of their windows.
     """
@@ -163,10 +162,10 @@ def timeline_metrics(timeline: pl.DataFrame, kernels_per_iteration: float | None
 
 
 def launch_metrics(device: Mapping[str, Any] | None) -> pl.DataFrame:
-    """Rows of `session_metrics` from `launch_cost` of the busiest device; none for None.
+    """Rows of `session_metrics` from the busiest device's `launch_cost`; none for None.
 
-    exposed_launch, exposed_launch_ratio and launch_tax_score count known launches, micro_kernel_ratio and
-    dispatch_rate dispatches; `launch_cost` has the formulas.
+    exposed_launch, exposed_launch_ratio and launch_tax_score count known launches; micro_kernel_ratio and dispatch_rate
+    count dispatches. `launch_cost` has the formulas.
     """
     figures = (
         ("exposed_launch", "exposed_launch_ns", "ns", "launches"),
@@ -186,13 +185,13 @@ def launch_metrics(device: Mapping[str, Any] | None) -> pl.DataFrame:
 def amplification_metrics(
     launched: float | None, dispatches: int, executed_nodes: int | None, computing_nodes: int, model_nodes: int
 ) -> pl.DataFrame:
-    """Rows of `session_metrics` on kernels per node of the graph, for three different graphs.
+    """Rows of `session_metrics` on kernels per node, for three different graphs.
 
     kernel_amplification_ratio = `launched` kernels in one measured iteration / nodes of the graph that ran, after the
-    runtime's optimizations; kernel_amplification_ratio_of_model the same over the model's nodes except those that only
-    fold constants; kernel_amplification_ratio_undivided = all measured `dispatches` / all nodes of the model, a figure
-    that grows with the length of the run. `n` is the number of nodes. Fusion makes less than one normal. Null where a
-    part is unknown or zero.
+    runtime's optimizations. kernel_amplification_ratio_of_model is the same over the model's nodes except those that
+    only fold constants. kernel_amplification_ratio_undivided = all measured `dispatches` / all nodes of the model,
+    which grows with the length of the run. `n` is the number of nodes. A ratio below one is normal because of fusion.
+    Null if a part is unknown or zero.
     """
     figures = (
         ("kernel_amplification_ratio", launched, executed_nodes),
@@ -216,13 +215,12 @@ def kernels_per_iteration(dispatches: pl.DataFrame, iterations: pl.DataFrame) ->
 
 
 def quantile_interval(ordered: npt.NDArray[np.int64], quantile: float) -> tuple[float, float | None, float | None]:
-    """The nearest-rank quantile of sorted values and a distribution-free confidence interval from order statistics.
+    """Return the nearest-rank quantile of sorted values with a distribution-free interval from order statistics.
 
-    For n independent values the number at or below the true quantile q is binomial(n, q), so the values of ranks l
-    and u enclose it with probability P(l <= B < u). The ranks are the ones that leave at most (1 - CONFIDENCE)/2 on
-    each side; a side is None when n is too small for it to exist (for P99, n < 368 above). Source: H. A. David and
-    H. N. Nagaraja, Order Statistics, 3rd ed., 2003, section 7.1. Values of one process are autocorrelated, which makes
-    the interval too narrow.
+    For n independent values, the number at or below the true quantile q is binomial(n, q), so the values of ranks l and
+    u enclose it with probability P(l <= B < u). The ranks leave at most (1 - CONFIDENCE)/2 on each side; a side is None
+    if n is too small for it (for P99, n < 368 above). Source: H. A. David and H. N. Nagaraja, Order Statistics, 3rd
+    ed., 2003, section 7.1. Values of one process are autocorrelated, which makes the interval too narrow.
     """
     from scipy.special import bdtr
 
@@ -241,7 +239,7 @@ def quantile_interval(ordered: npt.NDArray[np.int64], quantile: float) -> tuple[
 
 
 def quantile_rows(metric: str, values: pl.Series) -> list[Mapping[str, object]]:
-    """The 50th, 90th and 99th percentile of times in ns as rows, each with its interval; null without values."""
+    """Rows for the 50th, 90th and 99th percentile of times in ns, each with its interval; null without values."""
     ordered = values.sort().to_numpy()
     count = len(ordered)
     found = [(name, quantile_interval(ordered, share) if count else (None, None, None)) for name, share in _QUANTILES]
@@ -282,9 +280,9 @@ def _of_pass(measured: pl.DataFrame, used: Usage, batch_size: int | None) -> lis
 def requests(iterations: pl.DataFrame) -> pl.DataFrame:
     """One row per request: `pass`, `phase`, `request`, `tokens`, `first_token_ns`, `end_to_end_ns`, `per_token_ns`.
 
-    A request begins with the token of index 0. Its end-to-end time is the sum of its tokens' latencies, because between
-    tokens counters are read. `per_token_ns` (float) = (end to end - first token) / (tokens - 1); null for a request of
-    one token. Empty for iterations that are not tokens.
+    A request begins with the token of index 0. Its end-to-end time is the sum of its tokens' latencies, because
+    counters are read between tokens. `per_token_ns` (float) = (end to end - first token) / (tokens - 1); null for a
+    request of one token. Empty for iterations that are not tokens.
     """
     return (
         iterations.drop_nulls("token_index")
@@ -306,9 +304,9 @@ def requests(iterations: pl.DataFrame) -> pl.DataFrame:
 
 
 def units_of_work(iterations: pl.DataFrame) -> pl.DataFrame:
-    """The comparable units within a session, in order: `iteration`, `run`, `time_ns` of those measured unprofiled.
+    """Comparable units within a session, in order: `iteration`, `run`, `time_ns` of those measured without a profiler.
 
-    A unit is an iteration, or a whole request where iterations are tokens, which become slower as the cache grows.
+    A unit is an iteration, or a complete request if iterations are tokens, which slow down as the cache grows.
     """
     measured = iterations.filter((pl.col("pass") == "latency") & (pl.col("phase") == "measure")).sort("iteration")
     if measured.get_column("token_index").null_count() == measured.height:
@@ -320,9 +318,9 @@ def units_of_work(iterations: pl.DataFrame) -> pl.DataFrame:
 def generation_metrics(iterations: pl.DataFrame, batch_size: int, prompt_tokens: int) -> pl.DataFrame:
     """Rows of `session_metrics` for a session that generated tokens, over the measured requests of each pass.
 
-    time_to_first_token and request_latency (one value per request), time_per_output_token (one per request of two
-    tokens or more) and inter_token_latency (every gap between tokens, pooled), each as _p50, _p90 and _p99 with the
-    interval of `quantile_interval`; output_tokens_per_s = all tokens of the batch / time the requests took;
+    time_to_first_token and request_latency (one value per request), time_per_output_token (one per request of two or
+    more tokens) and inter_token_latency (every gap between tokens, pooled), each as _p50, _p90 and _p99 with the
+    interval of `quantile_interval`; output_tokens_per_s = all tokens of the batch / total request time;
     output_tokens_per_s_per_user = 1 / mean time per output token; prefill_tokens_per_s = tokens of the batch's prompts
     / mean time to the first token.
     """
@@ -360,9 +358,9 @@ def _rate(tokens: int, duration_ns: object) -> float | None:
     return tokens * 1e9 / duration_ns if isinstance(duration_ns, int | float) and duration_ns > 0 else None
 
 
-#: A batch suffices when its throughput is this part of the best one.
+#: A batch size is sufficient if its throughput is at least this fraction of the best one.
 SATURATION_RATIO: Final = 0.95
-#: A curve that leaves its chord by less than this (of the range of both axes) has no knee.
+#: A curve that deviates from its chord by less than this fraction of both axes' ranges has no knee.
 LEAST_KNEE_DISTANCE: Final = 0.1
 
 
@@ -370,14 +368,14 @@ def scaling_curve(points: pl.DataFrame) -> pl.DataFrame:
     """Compute rows of `scaling` from one row per session.
 
     `points` has session_id, batch_size, prompt_tokens, output_tokens (null unless tokens are generated), the median
-    time of one iteration, or of one request where tokens are generated, with its interval (`time_ns`, `time_ci_low_ns`,
+    time of one iteration, or of one request if tokens are generated, with its interval (`time_ns`, `time_ci_low_ns`,
     `time_ci_high_ns`), time_to_first_token_ns and time_per_output_token_ns.
 
-    throughput = batch x (output tokens, else 1) / median time, its interval from the time's. Within one prompt length:
-    speedup = throughput / that of the smallest batch; efficiency = speedup / (batch / smallest batch). The knee is the
-    batch where the curve, scaled to the unit square, lies farthest above its chord (Satopaa et al., Finding a "Kneedle"
-    in a Haystack, 2011), if by 0.1 or more. Saturation is the smallest batch with 95 % of the best throughput, unless
-    that is the largest one measured: then the end was not reached.
+    throughput = batch x (output tokens, else 1) / median time, with an interval from the time's. Within one prompt
+    length: speedup = throughput / that of the smallest batch; efficiency = speedup / (batch / smallest batch). The knee
+    is the batch at which the curve, scaled to the unit square, is farthest above its chord (Satopaa et al., Finding a
+    "Kneedle" in a Haystack, 2011), if by 0.1 or more. Saturation is the smallest batch with 95 % of the best
+    throughput. It is null if that is the largest batch measured, because the end was then not reached.
     """
     work = pl.col("batch_size") * pl.col("output_tokens").fill_null(1)
     curve = points.sort("prompt_tokens", "batch_size", "session_id", nulls_last=False).with_columns(

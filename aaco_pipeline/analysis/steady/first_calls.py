@@ -1,7 +1,7 @@
-"""Host calls that do one-time work: compilation, loading, initialization, allocation, capture, first touch.
+"""Find host calls that do one-time work: compilation, loading, initialization, allocation, capture, first access.
 
-Some are recognised by name. Others are ordinary calls whose first invocation took far longer than the rest: the runtime
-loads a kernel's code at its first launch and creates its context in whichever call comes first.
+Some are recognized by name. Others are ordinary calls whose first invocation took far longer than later ones: the
+runtime loads a kernel's code at its first launch and creates its context in its first call of any kind.
 """
 
 from typing import Final
@@ -24,11 +24,11 @@ AUTOTUNING: Final = "autotuning"
 SET_UP_COPY: Final = "set_up_copy"
 READ_BACK: Final = "read_back_copy"
 COLUMNS: Final = polars_types("first_calls")
-#: Kinds that a warm process does not have, while it may well allocate memory or capture a graph.
+#: Kinds that do not occur in a warm process, which may still allocate memory or capture a graph.
 LOADING: Final = (COMPILATION, MODULE_LOAD, INITIALIZATION)
-#: Copies beside the steady part, which are no first-call work.
+#: Copies outside the steady part, which are not first-call work.
 COPIES: Final = (SET_UP_COPY, READ_BACK)
-#: Name patterns of HIP, HSA, CUDA, its driver and the libraries of both.
+#: Name patterns of HIP, HSA, CUDA, the CUDA driver and the libraries of both vendors.
 _NAMED: Final = {
     COMPILATION: r"^(?:hiprtc|nvrtc)|^(?:hip|cu)Link(?:Create|Add|Complete)|^amd_comgr_",
     MODULE_LOAD: r"^(?:hip|cu)(?:Module|Library)(?:Load|Get)|^cudaLibrary(?:Load|Get)|^cudaGetKernel"
@@ -46,16 +46,16 @@ _OF_A_POOL: Final = r"Async$|FromPool"
 _BEGIN_CAPTURE: Final = r"^(?:hip|cuda|cu)StreamBeginCapture"
 _END_CAPTURE: Final = r"^(?:hip|cuda|cu)StreamEndCapture"
 _COPY: Final = r"(?i)memcpy"
-#: Calls that wait for the device, or for room in its queue: their length says nothing about the call.
+#: Calls that wait for the device or for queue space: their duration is not their own cost.
 _WAITS: Final = r"(?i)synchronize|query|wait|memcpy|memset|launch|elapsed|signal"
-#: A shorter call is ignored.
+#: Shorter calls are ignored.
 _LEAST_NS: Final = 1_000_000
-#: A first call this many times as long as the later ones of its name did something that they did not.
+#: A first call this many times as long as later calls of its name must have done extra work.
 _FAR_LONGER: Final = 5
-#: A name with at least this many calls, and this share of their time in the later half of the work, recurs.
+#: A name recurs if it has this many calls, and this fraction of their time in the later half of the work.
 _RECURRING_CALLS: Final = 4
 _RECURRING_SHARE: Final = 0.3
-#: So many kernels of one family in a row, of which the steady part uses at most two, are trials.
+#: A run of this many kernels of one family, at most two of which the steady part uses, is a series of trials.
 _TRIED_KERNELS: Final = 6
 _TAKEN_KERNELS: Final = 2
 _THREAD: Final = ("process_id", "thread_id")
@@ -64,9 +64,9 @@ Times = npt.NDArray[np.int64]
 
 
 def first_calls(calls: pl.DataFrame, activities: pl.DataFrame, memory_copies: pl.DataFrame) -> pl.DataFrame:
-    """List the host calls that do first-call work, in order of start; columns as `COLUMNS`.
+    """List the host calls that do first-call work, sorted by start; columns as in `COLUMNS`.
 
-    `calls` and `activities` come from `timeline.activities`. A call inside another listed one is left out. A name whose
+    `calls` and `activities` come from `timeline.activities`. A call inside another listed one is omitted. A name whose
     calls continue in the later half of the work is steady, whatever its name suggests.
     """
     named = _recurring_left_out(_by_name(calls), activities)
@@ -88,12 +88,12 @@ def first_calls(calls: pl.DataFrame, activities: pl.DataFrame, memory_copies: pl
 
 
 def time_of(first: pl.DataFrame, starts: Times, ends: Times) -> Times:
-    """Time of each interval [start, end) that first-call work takes, overlaps counted once, copies excluded."""
+    """Time that first-call work takes of each interval [start, end); overlaps count once, copies are excluded."""
     return coverage(first.filter(~pl.col("kind").is_in(COPIES))).between(starts, ends)
 
 
 def copies_beside(calls: pl.DataFrame, starts_ns: int, ends_ns: int) -> pl.DataFrame:
-    """Copying calls that returned before the steady part started, and those entered after it ended."""
+    """Find copy calls that returned before the steady part started, and those entered after it ended."""
     copying = _matching(calls, _COPY)
     copying = copying.filter(pl.col("outermost_call_id") == pl.col("call_id"))
     before = _shown(copying.filter(pl.col("end_ns") <= starts_ns), SET_UP_COPY, "a copy before the steady part")
@@ -102,10 +102,11 @@ def copies_beside(calls: pl.DataFrame, starts_ns: int, ends_ns: int) -> pl.DataF
 
 
 def autotuning(before: pl.DataFrame, steady_kernels: pl.Series) -> pl.DataFrame:
-    """Phases of `before`, the activities that precede the steady part, in which kernels of one family are tried out.
+    """Find phases of `before`, the activities before the steady part, in which kernels of one family are tried.
 
     One row per phase and thread, from the first launch to the last one's return, or for unlinked work from start to
-    end. No trace shows that they computed the same shapes; the evidence is that the steady part uses few of them.
+    end. Traces do not show whether they computed the same shapes; the evidence is that the steady part uses only a few
+    of them.
     """
     run = before.filter((pl.col("activity_kind") == "dispatch") & (pl.col("category") == "compute"))
     run = run.with_columns(pl.col("work").cast(pl.String)).filter(pl.col("work") != "compute")
@@ -155,7 +156,7 @@ def _recurring_left_out(named: pl.DataFrame, activities: pl.DataFrame) -> pl.Dat
 
 
 def _captures(calls: pl.DataFrame) -> pl.DataFrame:
-    """Captures of a stream into a graph, each from the call that begins it to the return of the one that ends it."""
+    """Find graph captures of a stream, each from the call that begins it to the return of the one that ends it."""
     begun = _matching(calls, _BEGIN_CAPTURE).select(_SHOWN).sort("start_ns")
     over = _matching(calls, _END_CAPTURE).select(*_THREAD, "start_ns", over_ns="end_ns").sort("start_ns")
     until = [frame.with_columns(pl.col("thread_id").fill_null(-1)) for frame in (begun, over)]
@@ -165,7 +166,7 @@ def _captures(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _first_of_name(calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls of any other name whose first took far longer than the later ones."""
+    """Find calls of any other name whose first invocation took far longer than later ones."""
     length = pl.col("end_ns") - pl.col("start_ns")
     waiting = calls_named(calls, _WAITS).get_column("name").unique()
     own = calls.filter(~pl.col("name").is_in(waiting.implode())).sort("start_ns", maintain_order=True)
@@ -181,7 +182,7 @@ def _first_of_name(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _first_launches(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """First launches of a kernel, far longer than usual ones, that kept an idle device waiting."""
+    """Find first launches of a kernel that took far longer than usual and kept an idle device waiting."""
     length = pl.col("call_end_ns") - pl.col("call_start_ns")
     reached = pl.col("end_ns").cum_max().shift(1).over("device_id")
     launched = activities.with_columns(idle_ns=pl.col("start_ns") - reached).filter(
@@ -189,7 +190,7 @@ def _first_launches(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
     )
     usual = length.median().over("process_id")
     long = (length >= _LEAST_NS) & (length >= _FAR_LONGER * usual)
-    # A call that waits for room in the queue has a busy device, and one that waits for its kernel a running one.
+    # A call that waits for queue space has a busy device, and one that waits for its kernel has a running one.
     idle = (2 * pl.col("idle_ns") >= length).fill_null(True)
     idle &= 2 * (pl.col("start_ns") - pl.col("call_start_ns")) >= length
     new = pl.struct("process_id", "kernel_id").is_first_distinct()
@@ -201,7 +202,7 @@ def _first_launches(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
 def _first_touches(
     activities: pl.DataFrame, calls: pl.DataFrame, memory_copies: pl.DataFrame, allocated: pl.DataFrame
 ) -> pl.DataFrame:
-    """First copies of a direction and size, after memory was allocated, far longer as calls than the later ones."""
+    """Find first copies of a direction and size after an allocation whose calls took far longer than later ones."""
     copies = activities.filter((pl.col("activity_kind") == "memory_copy") & pl.col("call_id").is_not_null())
     sized = copies.join(
         memory_copies.select(pl.col("copy_id").cast(pl.Int32).alias("activity_id"), "direction", "size_bytes"),

@@ -1,6 +1,6 @@
-"""Choose the steady part of a recording, the interval that represents the workload, and find outliers in it.
+"""Select the steady part of a recording, the interval that represents the workload, and find its outliers.
 
-Candidates are found by `sections`, repeating patterns by `repetition`.
+`sections` finds the candidates, `repetition` the repeating patterns.
 """
 
 from collections.abc import Mapping
@@ -24,15 +24,15 @@ from aaco_pipeline.analysis.steady.sections import (
 from aaco_pipeline.analysis.timeline.activities import Recorded, device_activities, group_codes, host_calls, timed
 from aaco_pipeline.lake.contracts import polars_types
 
-#: With fewer warm dispatches the usual duration is unknown.
+#: With fewer warm dispatches, the usual duration is unknown.
 _LEAST_WARM: Final = 8
-#: The outer fence of Tukey (1977): so many interquartile ranges beyond the quartiles.
+#: The outer fence of Tukey (1977): this many interquartile ranges beyond the quartiles.
 _FENCE: Final = 3
-#: A dispatch that differs by less than this share of the median is not an outlier: clocks and caches do that.
+#: A dispatch that differs by less than this fraction of the median is no outlier: clocks and caches vary by as much.
 _LEAST_SHARE: Final = 0.5
-#: Dispatches that exceed this share of a part are another way of working, such as another shape, and no outliers.
+#: Dispatches that exceed this fraction of a part are a different mode, such as another shape, not outliers.
 _MOST_SHARE: Final = 0.1
-#: An idle time before a dispatch of at least so many of its usual durations, and nanoseconds, lets clocks fall.
+#: Clocks drop in idle time before a dispatch if it is this many usual durations, and nanoseconds, long.
 _IDLE_DURATIONS: Final = 10
 _IDLE_NS: Final = 1_000_000
 _ALIKE: Final = ("device_id", "kernel_id", "work_items", "group")
@@ -43,11 +43,11 @@ def outliers(activities: pl.DataFrame, dispatches: pl.DataFrame, parts: pl.DataF
 
     Warm dispatches begin in a steady part. The fences are Q1 - 3 (Q3 - Q1) and Q3 + 3 (Q3 - Q1) by nearest rank, and at
     least half the median from the quartile; `warm_spread_ns` is Q3 - Q1. Causes are possibilities that the recording
-    leaves open, the likeliest first; the list is empty where it shows nothing.
+    does not rule out, most likely first; the list is empty without evidence.
     """
     run = _with_parts(_with_sizes(activities, dispatches), parts)
     length = pl.col("duration_ns")
-    # A kernel's very first dispatch is never among the warm ones that it is compared with.
+    # A kernel's very first dispatch never counts among its warm ones.
     warm = run.filter((pl.col("part") == "steady") & ~pl.col("first"))
     usual = _usual(warm).with_columns(warm_spread_ns=pl.col("high") - pl.col("low"))
     away = pl.max_horizontal(_FENCE * pl.col("warm_spread_ns"), _LEAST_SHARE * pl.col("warm_median_ns"))
@@ -61,7 +61,7 @@ def outliers(activities: pl.DataFrame, dispatches: pl.DataFrame, parts: pl.DataF
 
 
 def _with_sizes(activities: pl.DataFrame, dispatches: pl.DataFrame) -> pl.DataFrame:
-    """The dispatches with their sizes, how long the device was idle before, and whether other work ran beside."""
+    """Add sizes to the dispatches, the device's previous idle time, and whether other work overlapped."""
     reached = pl.col("end_ns").cum_max().shift(1).over("device_id")
     following = pl.col("start_ns").shift(-1).over("device_id")
     grid = pl.coalesce("grid_work_items", pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z"))
@@ -112,9 +112,9 @@ def _causes() -> pl.Expr:
 
 
 def _usual(warm: pl.DataFrame) -> pl.DataFrame:
-    """Usual durations of dispatches equal in `_ALIKE`, where there are enough: median, lower and upper quartile.
+    """Usual durations of dispatches equal in `_ALIKE`, if there are enough: median, lower and upper quartile.
 
-    One sort of all durations answers every group: there may be nearly as many groups as dispatches.
+    One sort of all durations serves every group: there may be nearly as many groups as dispatches.
     """
     codes = group_codes(warm, _ALIKE)
     lengths = warm.get_column("duration_ns").to_numpy()
@@ -125,7 +125,7 @@ def _usual(warm: pl.DataFrame) -> pl.DataFrame:
     opens, number = opens[enough], number[enough]
 
     def rank(share: float) -> pl.Series:
-        """The value with this share of the group at or below it, by nearest rank."""
+        """The smallest value that at least this fraction of the group does not exceed, by nearest rank."""
         place = np.maximum(np.ceil(number * share).astype(np.int64), 1) - 1
         return pl.Series(lengths[order[opens + place]], dtype=pl.Int64)
 
@@ -138,18 +138,18 @@ def _usual(warm: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-#: The tables that `steady_part` reads.
+#: Tables that `steady_part` reads.
 STEADY_FROM: Final = ("dispatches", "iterations", "memory_copies", "kernels", "api_calls")
 SET_UP: Final = "set_up"
 STEADY: Final = "steady"
 TEAR_DOWN: Final = "tear_down"
 INTERRUPTION: Final = "interruption"
-#: Remark on a steady part that contains more than whole repetitions.
+#: Remark on a steady part that contains more than complete repetitions.
 CUT_OFF: Final = "with the work beside them that the recording cut off"
 COLD_START: Final = "cold_start"
 INCOMPLETE: Final = "incomplete"
-#: Long idle times inside the steady part interrupt it when they are rare: at most one in so many repetitions. Fewer
-#: repetitions cannot show what is rare.
+#: Long idle times interrupt the steady part if they are rare: at most one in this many repetitions. Fewer repetitions
+#: cannot show rarity.
 _RARE: Final = 20
 _REPETITIONS_TO_BE_RARE: Final = 10
 _UNITS: Final = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000))
@@ -163,7 +163,7 @@ _PARTS: Final = polars_types("session_parts", "device_id", "part", "start_ns", "
 
 @dataclass(frozen=True)
 class Repetition:
-    """Repeated work in the steady part of a device; `median_period_ns` is from one start to the next one's."""
+    """Repeated work in a device's steady part; `median_period_ns` is measured from one start to the next."""
 
     device_id: int
     period_activities: int
@@ -173,14 +173,14 @@ class Repetition:
 
 @dataclass(frozen=True)
 class SteadyPart:
-    """The steady part of a session, and what lies next to it.
+    """The steady part of a session and the parts around it.
 
     `parts`: device_id, part (`set_up`, `steady`, `tear_down` or `interruption`), start_ns, end_ns, reason, phase and
-    lacking, by device and time; the parts of a device are its window from first to last activity, exactly. phase
-    numbers intervals beside the steady part that repeat something else, null for all others. A device without a steady
-    part is one `set_up`, and lacking says why: `cold_start` or `incomplete`; null for the others.
-    `repetition`: that of the device with the longest steady part; None where nothing repeats.
-    `outliers`: see `outliers`. `first_calls`: the table's columns, including copies before and after the steady part.
+    lacking, by device and time; the parts of a device add up exactly to its window from first to last activity. phase
+    numbers the other intervals that repeat something different; it is null for all other parts. A device without a
+    steady part has one `set_up`, and lacking is the reason: `cold_start` or `incomplete`; null otherwise. `repetition`:
+    that of the device with the longest steady part; None if nothing repeats. `outliers`: see `outliers`. `first_calls`:
+    the table's columns, including copies before and after the steady part.
     """
 
     parts: pl.DataFrame
@@ -190,13 +190,13 @@ class SteadyPart:
 
 
 def steady_part(tables: Mapping[str, pl.DataFrame], run: Recorded | None = None) -> SteadyPart:
-    """Find the steady part of a session from its tables named in `STEADY_FROM`, as the lake has them.
+    """Find the steady part of a session from its tables named in `STEADY_FROM`, as stored in the lake.
 
-    `run` is the result of `recorded` on the same tables, if available, so that shared work is not repeated.
+    `run` is the result of `recorded` on the same tables, if available, to avoid repeating work.
     """
     dispatches, copies = timed(tables["dispatches"]), timed(tables["memory_copies"])
     calls = host_calls(tables["api_calls"]) if run is None else run.calls
-    # Measured iterations may leave dispatches out, and a copy may have no usable times.
+    # Measured iterations may omit dispatches, and a copy may have unusable times.
     usable = (dispatches.height, copies.height)
     if run is not None and (run.dispatches.height, tables["memory_copies"].height) == usable:
         every = run.activities
@@ -247,7 +247,7 @@ def _coded(activities: pl.DataFrame, dispatches: pl.DataFrame, copies: pl.DataFr
 def _device(
     own: pl.DataFrame, iterations: pl.DataFrame, first: pl.DataFrame
 ) -> tuple[list[dict[str, Any]], Section | None]:
-    """The parts of one device, and the repeating section in its steady part."""
+    """Return the parts of one device, and the repeating section in its steady part."""
     window = _window(own)
     calls_known = own.get_column("call_id").null_count() < own.height
     since = min(window[0], int(first.item(0, "start_ns"))) if first.height else window[0]
@@ -261,7 +261,7 @@ def _device(
         section = few_alike(own) if short else repeated(own, first, warm=calls_known and not cold)
     if section is not None:
         span = (section.start_ns, section.end_ns)
-        # A program that was run here is recorded completely, and nothing is cut off.
+        # A program run by this package is recorded completely, so nothing is cut off.
         whole = (iterations.get_column("phase") == "warmup").any() or iterations.get_column("run").is_not_null().any()
         if calls_known and not cold and not whole:
             span = _widened(own, section)
@@ -286,11 +286,11 @@ def _is_marked(own: pl.DataFrame, iterations: pl.DataFrame) -> bool:
 
 
 def _widened(own: pl.DataFrame, section: Section) -> tuple[int, int]:
-    """Widen the section by the work around it in a recording that began and ended in the middle of work.
+    """Extend the section by the surrounding work if the recording began and ended in the middle of work.
 
-    Work before and after belongs to a repetition that was cut off, unless it is longer than one and mostly of kernels
-    that the repetition does not have. Anything longer than a few marked iterations is not part of one, but was left out
-    by the program: a set-up, a warm-up.
+    Work before and after belongs to a repetition that was cut off, unless it is longer than one and mostly consists of
+    kernels that the repetition does not have. Anything longer than a few marked iterations was left unmarked on
+    purpose, such as a set-up or a warm-up.
     """
     window = _window(own)
     inside = (pl.col("start_ns") >= section.start_ns) & (pl.col("end_ns") <= section.end_ns)
@@ -309,7 +309,7 @@ def _widened(own: pl.DataFrame, section: Section) -> tuple[int, int]:
 
 
 def _around(own: pl.DataFrame, section: Section, span: tuple[int, int], first: pl.DataFrame) -> list[dict[str, Any]]:
-    """The parts around and in a steady section that covers `span`."""
+    """Return the parts around and in a steady section that covers `span`."""
     window = _window(own)
     what = "marked iteration" if section.found_by == MARKED else "repetition"
     steady = f"{_number(section.repetitions, what)} of {_number(section.period_activities, 'activity')}"
@@ -331,10 +331,10 @@ def _around(own: pl.DataFrame, section: Section, span: tuple[int, int], first: p
 def _cut(
     part: str, own: pl.DataFrame, span: tuple[int, int], phases: tuple[tuple[int, int, str], ...], first: pl.DataFrame
 ) -> list[dict[str, Any]]:
-    """The parts beside the steady part, with the phases in them as rows of their own."""
+    """Return the parts outside the steady part, with their phases as separate rows."""
     rows, at = [], span[0]
     for number, (start, end, what) in enumerate(sorted(phases)):
-        # Idle time after a phase belongs to it.
+        # Idle time after a phase belongs to that phase.
         following = own.filter(pl.col("start_ns") >= end).get_column("start_ns").min()
         begin, over = max(start, at), min(span[1] if following is None else int(str(following)), span[1])
         if begin < over:
@@ -345,7 +345,7 @@ def _cut(
 
 
 def _contents(own: pl.DataFrame, span: tuple[int, int], first: pl.DataFrame) -> str:
-    """Describe the activities of an interval that is not steady, and how much of it first-call work took."""
+    """Describe the activities of a non-steady interval, and the amount of first-call work in it."""
     kinds = own.filter((pl.col("start_ns") >= span[0]) & (pl.col("start_ns") < span[1])).get_column("activity_kind")
     copies = int((kinds == "memory_copy").sum())
     counted = ((len(kinds) - copies, "dispatch"), (copies, "copy"))
@@ -361,7 +361,7 @@ def _number(count: int, what: str) -> str:
 
 
 def _idle(own: pl.DataFrame, section: Section) -> list[tuple[int, int, str]]:
-    """Rare long idle times of the device between the first and last activity of the section."""
+    """Find rare long idle times of the device between the first and last activity of the section."""
     if section.repetitions < _REPETITIONS_TO_BE_RARE:
         return []
     limit = max(LONG_PERIODS * section.period_ns, LEAST_INTERRUPTION_NS)
@@ -379,7 +379,7 @@ def _idle(own: pl.DataFrame, section: Section) -> list[tuple[int, int, str]]:
 
 
 def _without(own: pl.DataFrame, window: tuple[int, int], cold_ns: int | None, *, calls_known: bool) -> dict[str, Any]:
-    """The single part of a device without a steady part."""
+    """Return the single part of a device without a steady part."""
     spent = int(own.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())
     what = f"{_number(own.height, 'activity')} of {_time(spent)} in {_time(window[1] - window[0])}"
     if cold_ns is not None:
@@ -395,7 +395,7 @@ def _without(own: pl.DataFrame, window: tuple[int, int], cold_ns: int | None, *,
 
 
 def _time(nanoseconds: float) -> str:
-    """A time with three significant digits in the largest unit that is not above it."""
+    """Format a time with three significant digits in the largest unit that does not exceed it."""
     unit, length = next(((unit, length) for unit, length in _UNITS if nanoseconds >= length), ("ns", 1))
     return f"{nanoseconds / length:.3g} {unit}"
 
@@ -407,7 +407,7 @@ def _row(part: str, span: tuple[int, int], reason: str) -> dict[str, Any]:
 def _with_surroundings(
     first: pl.DataFrame, parts: pl.DataFrame, calls: pl.DataFrame, activities: pl.DataFrame
 ) -> pl.DataFrame:
-    """The first calls, with the copies beside the steady part and the trials of kernels before it."""
+    """Return the first calls, with copies outside the steady part and trials of kernels before it."""
     steady = parts.filter(pl.col("part") == STEADY)
     if steady.is_empty():
         return pl.concat([first, autotuning(activities, pl.Series([], dtype=pl.Int32))], how="diagonal").sort(

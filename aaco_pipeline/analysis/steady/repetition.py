@@ -1,8 +1,8 @@
 """Find phases of a sequence of numbers in which one pattern repeats, with a few other numbers in between.
 
-A pattern is found by an anchor: a number, or a short run of numbers, that occurs once in each repetition. Anchors
-divide the sequence into segments, and neighbouring segments that contain the same pairs of neighbours are repetitions.
-Extra numbers shift nothing, as they would if the sequence were compared with itself at a fixed distance.
+A pattern is found by an anchor: a number, or a short run of numbers, that occurs once per repetition. Anchors divide
+the sequence into segments; neighbouring segments with the same pairs of neighbours are repetitions. Extra numbers cause
+no misalignment, unlike a comparison of the sequence with itself at a fixed distance.
 """
 
 from collections.abc import Iterator
@@ -17,25 +17,26 @@ import polars as pl
 Numbers = npt.NDArray[np.int64]
 Shares = npt.NDArray[np.float64]
 
-#: A pattern that occurs less often is not a repetition.
+#: A pattern that occurs fewer times than this is not a repetition.
 LEAST_REPETITIONS: Final = 3
-#: A phase of fewer numbers is too short to distinguish a repetition from chance.
+#: A phase with fewer numbers is too short to distinguish repetition from chance.
 LEAST_LENGTH: Final = 20
-#: Neighbouring segments are alike from this share of common pairs on: one extra in ten breaks and adds about so many.
+#: Neighbouring segments are alike if this fraction of their pairs match; one extra number in ten changes about as many.
 _ALIKE: Final = 0.7
-#: Segments and distances of anchors within this part of the median have the same length.
+#: Segments and anchor distances within this fraction of the median have equal length.
 _SAME_LENGTH: Final = 0.25
-#: A phase of which less fits is many kernels that happen to recur.
+#: A phase with a smaller matching fraction is just many kernels that happen to recur.
 _LEAST_FITTING: Final = 0.6
-#: At least this share of longer runs must recur, too: in a sequence of few different numbers all pairs do.
+#: At least this fraction of longer runs must recur too: in a sequence of few distinct numbers, all pairs do.
 _LONG: Final = 16
 _LEAST_LONG: Final = 0.1
-#: Neighbouring repetitions with less in common have other sizes, where from this share on most have the same.
+#: Neighbouring repetitions with less in common than the first fraction differ in size, provided that the median of all
+#: neighbours reaches the second.
 _OTHER_SIZES: Final = 0.5
 _SAME_SIZES: Final = 0.8
-#: A phase of half the sequence or more of which this share fits makes longer anchors unnecessary.
+#: Longer anchors are not tried if a phase of at least half the sequence matches to this fraction.
 _EXPLAINED: Final = 0.9
-#: Foreign numbers between repetitions end the phase when they exceed so many periods and this share.
+#: Foreign numbers between repetitions end the phase if they exceed this many periods and this fraction.
 _FOREIGN_PERIODS: Final = 10
 _FOREIGN_SHARE: Final = 0.1
 #: Anchors are single numbers, else runs of two, four or eight.
@@ -46,14 +47,14 @@ _MOST_PHASES: Final = 4
 
 @dataclass(frozen=True)
 class Phase:
-    """A part [first, last) of a sequence in which a pattern repeats.
+    """Part [first, last) of a sequence in which a pattern repeats.
 
     Attributes:
-        bounds: Where its segments begin, and where the last of them ends; the rest of the phase before and after them
-            are parts of a repetition.
+        bounds: The starts of its segments and the end of the last one; anything before and after them in the phase is
+            part of a repetition.
         repeats: Per segment, true if it is a repetition rather than foreign.
         period: Median length of a repetition.
-        fitting_share: Share of the phase's numbers that match the pattern.
+        fitting_share: Fraction of the phase's numbers that match the pattern.
     """
 
     first: int
@@ -65,12 +66,12 @@ class Phase:
 
     @property
     def starts(self) -> Numbers:
-        """The beginnings of the segments."""
+        """Return the starts of the segments."""
         return self.bounds[:-1]
 
     @property
     def repetitions(self) -> int:
-        """Number of occurrences; parts at the beginning and the end count together."""
+        """Number of occurrences; the partial ones at the beginning and the end together count as one."""
         around = int(self.bounds[0]) - self.first + self.last - int(self.bounds[-1])
         return int(self.repeats.sum()) + around // self.period
 
@@ -80,21 +81,21 @@ class Phase:
         return self.fitting_share * (self.last - self.first)
 
     def moved(self, by: int) -> "Phase":
-        """The same phase in a sequence that has so many numbers before it."""
+        """Return the same phase for a sequence with this many numbers before it."""
         return replace(self, first=self.first + by, last=self.last + by, bounds=self.bounds + by)
 
 
 def phases(sequence: Numbers, sizes: Numbers) -> list[Phase]:
-    """Find the phases of `sequence` in which a pattern repeats, in order; at most four patterns, none overlapping.
+    """Find the phases of `sequence` in which a pattern repeats, in order; at most four patterns, without overlap.
 
-    Only the equality of numbers matters, not their values. Each phase has at least three repetitions and 20 numbers. Of
-    several patterns for one phase, the one that describes the sequence in the fewest numbers is chosen: those of one
-    repetition, and those that do not fit. Near-linear in the length of the sequence.
+    Only the equality of numbers matters, not their values. Each phase has at least three repetitions and 20 numbers. If
+    several patterns fit one phase, the one with the shortest description is chosen: the numbers of one repetition plus
+    those that do not match. Nearly linear in the length of the sequence.
 
     Args:
-        sequence: A number for each place, equal for equal work.
-        sizes: Sizes of the work at each place, negative where unknown. They may drift: another phase begins only where
-            most of a pattern's sizes change at once and stay as they are before and after, as where prefill turns to
+        sequence: A number for each position, equal for equal work.
+        sizes: Sizes of the work at each position, negative if unknown. They may drift: a new phase begins only if most
+            of a pattern's sizes change at once and are constant before and after, as in the change from prefill to
             decoding.
     """
     found: list[Phase] = []
@@ -112,9 +113,9 @@ def phases(sequence: Numbers, sizes: Numbers) -> list[Phase]:
 
 
 def from_repetition(phase: Phase, first: int, last: int) -> Phase | None:
-    """The phase from its segment `first` up to `last`; None when too little remains.
+    """Return the phase from its segment `first` up to `last`; None if too little remains.
 
-    The rest before the first segment and after the last one stays where the phase is not cut.
+    The remainder before the first segment and after the last one is kept on sides without a cut.
     """
     part = replace(
         phase,
@@ -131,12 +132,12 @@ def _is_long(phase: Phase) -> bool:
 
 
 def alike(pairs: Numbers, segments: Numbers, count: int) -> Shares:
-    """For each of `count` segments, the share of pairs that it has in common with the previous one; 0 for the first.
+    """For each of `count` segments, the fraction of pairs in common with the previous one; 0 for the first.
 
-    `pairs` and `segments` give the pair at each place and the segment it lies in. The share is relative to both
-    segments together, with repeated pairs counted as often as both have them (Dice's coefficient of multisets).
+    `pairs` and `segments` give the pair at each position and its segment. The fraction is relative to both segments
+    together; a repeated pair counts as often as both have it (Dice's coefficient of multisets).
     """
-    # One sort of one number per place: there are millions of these.
+    # One sort of one number per position: there are millions of them.
     placed = np.sort(pairs * count + segments)
     opens = np.flatnonzero(np.diff(placed, prepend=-1))
     n = np.diff(opens, append=len(placed))
@@ -151,19 +152,19 @@ def alike(pairs: Numbers, segments: Numbers, count: int) -> Shares:
 
 
 def neighbours(sequence: Numbers) -> Numbers:
-    """A number for each pair of neighbours, equal where the pairs are; nothing follows the last one."""
+    """A number for each pair of neighbours, equal for equal pairs; the last position has no successor."""
     return _joined(sequence, 1)
 
 
 def _joined(codes: Numbers, distance: int) -> Numbers:
-    """A dense number for each pair of a code and the one `distance` after it."""
+    """A dense number for each pair of a code and the code `distance` positions later."""
     following = np.full(len(codes), -1, np.int64)
     following[: len(codes) - distance] = codes[distance:]
     return _dense(codes * (int(codes.max(initial=0)) + 2) + following + 1)
 
 
 def _in_order_of_first(values: Numbers) -> Numbers:
-    """Dense numbers in order of first occurrence, so that the values themselves decide nothing."""
+    """Dense numbers in order of first occurrence, so that the result does not depend on the values."""
     _, places, which = np.unique(values, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(places))[which]
 
@@ -173,7 +174,7 @@ def _dense(values: Numbers) -> Numbers:
 
 
 def _strongest(sequence: Numbers) -> Phase | None:
-    """The pattern that describes the most of the sequence in the fewest numbers."""
+    """Return the pattern that describes most of the sequence with the fewest numbers."""
     if len(sequence) < LEAST_LENGTH:
         return None
     codes = _in_order_of_first(sequence)
@@ -197,7 +198,7 @@ def _explains(phase: Phase, length: int) -> bool:
 
 
 def _divided(phase: Phase, sequence: Numbers, sizes: Numbers) -> list[Phase]:
-    """Divide the phase where the sizes of the work change from one repetition on."""
+    """Split the phase where the sizes of the work change from one repetition on."""
     first, last = int(phase.bounds[0]), int(phase.bounds[-1])
     if (sizes[first:last] < 0).any():
         return [phase]
@@ -210,7 +211,7 @@ def _divided(phase: Phase, sequence: Numbers, sizes: Numbers) -> list[Phase]:
     bounds = [0, *changes.tolist(), len(lengths)]
     parts = [from_repetition(phase, start, end) for start, end in pairwise(bounds)]
     whole = [part for part in parts if part is not None]
-    # One odd repetition is not a phase, and does not divide one.
+    # A single odd repetition is not a phase and does not split one.
     return whole if len(whole) == len(parts) else [phase]
 
 
@@ -223,14 +224,14 @@ def _in_order(runs: Numbers, phase: Phase) -> bool:
 
 
 def _anchors(runs: Numbers) -> Iterator[Numbers]:
-    """Places of the runs that recur most regularly, for some of the distances at which they do."""
+    """Positions of the runs that recur most regularly, for some of their distances."""
     order = np.argsort(runs, kind="stable")
     code = runs[order]
     same = code[1:] == code[:-1]
     distance = pl.DataFrame({"code": code[1:][same], "distance": np.diff(order)[same]})
     middle = distance.group_by("code").agg(pl.len(), middle=pl.col("distance").median())
     regular = (pl.col("distance") - pl.col("middle")).abs() <= _SAME_LENGTH * pl.col("middle")
-    # The same criterion as for patterns: what it covers, minus the description of one repetition.
+    # The same criterion as for patterns: the numbers covered, minus one repetition.
     worth = (pl.col("covered") - (LEAST_REPETITIONS - 1) * pl.col("middle")).alias("worth")
     chosen = (
         distance.join(middle.filter(pl.col("len") >= LEAST_REPETITIONS - 1), on="code")
@@ -246,14 +247,14 @@ def _anchors(runs: Numbers) -> Iterator[Numbers]:
 
 
 def _repetitions(codes: Numbers, pairs: Numbers, anchors: Numbers) -> Phase | None:
-    """The longest phase of repeating segments between anchors, including foreign ones in between."""
+    """Return the longest phase of repeating segments between anchors, including foreign ones in between."""
     lengths = np.diff(anchors)
     segments = np.repeat(np.arange(len(lengths)), lengths)
     shares = alike(pairs[anchors[0] : anchors[-1]], segments, len(lengths))
     run = np.cumsum(shares < _ALIKE) - 1
     size = np.bincount(run)
     numbers = np.bincount(run, lengths)
-    # Two whole segments: the parts before the first anchor and after the last one may make up a third.
+    # Two complete segments: the parts before the first anchor and after the last one may form a third.
     many = size >= LEAST_REPETITIONS - 1
     if not many.any():
         return None
@@ -261,7 +262,7 @@ def _repetitions(codes: Numbers, pairs: Numbers, anchors: Numbers) -> Phase | No
     longest = typical[np.argmax(numbers[many])]
     same = many & (np.abs(numbers / size - longest) <= _SAME_LENGTH * longest)
     kept = np.flatnonzero(same[run])
-    # Short foreign segments between repetitions are part of the phase, long ones end it.
+    # Short foreign segments between repetitions are part of the phase; long ones end it.
     before = anchors[kept[1:]] - anchors[kept[:-1] + 1]
     limit = max(_FOREIGN_PERIODS * longest, _FOREIGN_SHARE * float(lengths[kept].sum()))
     part = np.append(0, np.cumsum(before > limit))
@@ -270,7 +271,7 @@ def _repetitions(codes: Numbers, pairs: Numbers, anchors: Numbers) -> Phase | No
 
 
 def _phase(codes: Numbers, starts: Numbers, repeating: Numbers, shares: Shares) -> Phase | None:
-    """The phase from the first to the last of `starts`, and as far beyond them as the pattern continues."""
+    """Return the phase from the first to the last of `starts`, extended as far as the pattern continues."""
     lengths = np.diff(starts)
     repeats = np.zeros(len(lengths), np.bool_)
     repeats[repeating] = True
@@ -278,7 +279,7 @@ def _phase(codes: Numbers, starts: Numbers, repeating: Numbers, shares: Shares) 
     first, last = int(starts[0]), int(starts[-1])
     after = _agreeing(codes[last:], codes[last - int(lengths[-1]) : last])
     before = _agreeing(codes[:first][::-1], codes[first : first + int(lengths[0])][::-1])
-    # The first segment of a run resembles the one after it, whose share is relative to it.
+    # The first segment of a run resembles the next one, whose fraction is relative to it.
     run_starts = repeats & (shares < _ALIKE)
     following = np.append(shares[1:], 0)
     fitting = float((lengths * np.where(run_starts, following, shares))[repeats].sum()) + after + before
@@ -288,7 +289,7 @@ def _phase(codes: Numbers, starts: Numbers, repeating: Numbers, shares: Shares) 
 
 
 def _agreeing(some: Numbers, others: Numbers) -> int:
-    """Number of equal numbers from the start on."""
+    """Return the length of the common prefix."""
     length = min(len(some), len(others))
     differs = np.flatnonzero(some[:length] != others[:length])
     return int(differs[0]) if len(differs) else length

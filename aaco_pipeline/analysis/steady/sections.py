@@ -1,6 +1,6 @@
 """Find sections of a device's work in which the same work recurs, from marked iterations or from repetition.
 
-Which section represents the recording is chosen in `parts`.
+`parts` selects the section that represents the recording.
 """
 
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ from aaco_pipeline.analysis.steady.repetition import LEAST_LENGTH, LEAST_REPETIT
 
 MARKED: Final = "marked iterations"
 KERNELS: Final = "repeating kernels"
-#: A repetition is not warm when first-call work takes this share at its beginning.
+#: A repetition is cold if first-call work takes at least this fraction of it.
 COLD_SHARE: Final = 0.1
-#: Idle time interrupts, and a repetition at the beginning is cold, from so many periods on and at least this long.
+#: Minimum length, in periods and in ns, of idle time that interrupts and of a cold first repetition.
 LONG_PERIODS: Final = 5
 LEAST_INTERRUPTION_NS: Final = 100_000
-#: From this share of known launches on, the sequence is the order of launches, which streams do not disturb.
+#: If this fraction of launches is known, the sequence is the launch order, which is independent of streams.
 _KNOWN_LAUNCHES: Final = 0.9
-#: Minimum share of the work that repeats, over all patterns and in one: less may be repeated layers in one pass. A
-#: recording that is warm from the start has no set-up to leave out, so more of it has to repeat.
+#: Minimum fraction of the work that repeats, over all patterns and in a single one; anything less may be repeated
+#: layers within one pass. Recordings that start warm have no set-up to omit and need a higher fraction.
 _LEAST_COVERED: Final = 0.5
 _LEAST_COVERED_WARM: Final = 0.75
 _LEAST_OF_ONE: Final = 0.25
-#: Foreign work between repetitions interrupts them from so many periods on.
+#: Foreign work of this many periods between repetitions interrupts them.
 _FOREIGN_PERIODS: Final = 2
-#: A few activities are a repetition when they repeat exactly, so often, none longer than so many medians.
+#: A few activities are a repetition if they repeat exactly this often, none longer than this many medians.
 _FEW_REPETITIONS: Final = 5
 _ALIKE_TIMES: Final = 1.5
 Numbers = npt.NDArray[np.int64]
@@ -39,8 +39,8 @@ Numbers = npt.NDArray[np.int64]
 class Section:
     """Repeated work of one device, from `start_ns` to `end_ns`.
 
-    `period_activities` and `period_ns` are medians. `phases`: other sections with a repetition of their own, as start,
-    end and what repeats. `foreign`: intervals inside whose activities do not belong to the repetition.
+    `period_activities` and `period_ns` are medians. `phases`: other sections with their own repetition, as start, end
+    and description. `foreign`: intervals inside whose activities do not belong to the repetition.
     """
 
     start_ns: int
@@ -54,10 +54,10 @@ class Section:
 
 
 def marked(own: pl.DataFrame, iterations: pl.DataFrame, first: pl.DataFrame) -> Section | None:
-    """The measured iterations of the trace, without leading ones filled by first-call work; None without any.
+    """Return the measured iterations of the trace, without leading ones full of first-call work; None without any.
 
-    `own` are the activities of one device. An iteration contains what was launched in it; work from before the
-    recording, whose launch is unknown, belongs to none.
+    `own` are the activities of one device. An iteration contains the activities launched in it; earlier work with an
+    unknown launch belongs to none.
     """
     traced = iterations.filter((pl.col("pass") == "trace") & (pl.col("phase") == "measure")).sort("iteration")
     placed = _in_iterations(own.filter(~_from_before()), traced)
@@ -84,11 +84,11 @@ def marked(own: pl.DataFrame, iterations: pl.DataFrame, first: pl.DataFrame) -> 
 
 
 def repeated(own: pl.DataFrame, first: pl.DataFrame, *, warm: bool) -> Section | None:
-    """The longest warm section of `own`, activities of one device with `code`, in which kernels repeat; None if none.
+    """Find the longest warm section of `own`, one device's activities with `code`, in which kernels repeat, if any.
 
-    `warm` is true if the host calls show no set-up, so that all of the work counts. Activities are taken in the order
-    of their launches where these are known, else of their starts. Where nothing repeats among all of them, those of
-    the busiest stream are examined alone.
+    `warm` is true if the host calls show no set-up, so that all of the work counts. Activities are taken in launch
+    order if it is known, else by start. If nothing repeats among all of them, only those of the busiest stream are
+    examined.
     """
     found = _repeated(_in_order(own), own, first, warm=warm)
     if found is None and own.get_column("stream_id").n_unique() > 1:
@@ -99,10 +99,10 @@ def repeated(own: pl.DataFrame, first: pl.DataFrame, *, warm: bool) -> Section |
 
 
 def few_alike(own: pl.DataFrame) -> Section | None:
-    """The whole of a recording of few activities that is the same kernels, at least five times and nothing else.
+    """Return all of a short recording that only repeats the same kernels, at least five times.
 
-    Chance does not repeat exactly, so an exact repetition counts even in a short recording. Each takes about as long as
-    the others, so that none is a first one.
+    Exact repetition is no coincidence, so it counts even in a short recording. All repetitions take about as long, so
+    none of them is a first one.
     """
     ordered = _in_order(own)
     codes, starts, ends = (ordered.get_column(name).to_numpy() for name in ("code", "start_ns", "end_ns"))
@@ -117,7 +117,7 @@ def few_alike(own: pl.DataFrame) -> Section | None:
 
 
 def _in_iterations(own: pl.DataFrame, traced: pl.DataFrame) -> pl.DataFrame:
-    """The activities that belong to an iteration: dispatches by their table, copies by the time of their call."""
+    """Return the activities that belong to an iteration: dispatches by their table, copies by their call's time."""
     at = own.with_columns(at_ns=pl.coalesce("call_start_ns", "start_ns"))
     spans = traced.drop_nulls(["start_ns", "end_ns"]).select(since_ns="start_ns", until_ns="end_ns", within="iteration")
     copies = at.filter(pl.col("activity_kind") == "memory_copy").sort("at_ns")
@@ -128,13 +128,13 @@ def _in_iterations(own: pl.DataFrame, traced: pl.DataFrame) -> pl.DataFrame:
 
 
 def _from_before() -> pl.Expr:
-    """True if an activity has no known launch and begins before the first one of its stream that has."""
+    """Return whether an activity has no known launch and begins before its stream's first activity with one."""
     launched = pl.col("start_ns").filter(pl.col("call_id").is_not_null()).min().over("process_id", "stream_id")
     return (pl.col("call_id").is_null() & (pl.col("start_ns") < launched)).fill_null(False)
 
 
 def _first_warm(first: pl.DataFrame, starts: Numbers, end_ns: int, longest_ns: float = np.inf) -> int:
-    """Number of cold repetitions at the beginning: first-call work takes a good part of each, or they are longer."""
+    """Count the cold repetitions at the beginning: first-call work fills much of each, or they take longer."""
     lengths = np.append(starts[1:], end_ns) - starts
     warm = (time_of(first, starts, starts + lengths) < COLD_SHARE * lengths) & (lengths <= longest_ns)
     return int(np.argmax(warm)) if warm.any() else len(starts)
@@ -154,7 +154,7 @@ def _repeated(ordered: pl.DataFrame, own: pl.DataFrame, first: pl.DataFrame, *, 
     spans = {phase.first: _span(phase.first, phase.last, starts, ends) for phase in found}
     if not found:
         return None
-    # What precedes both the end of first-call work and the first repetition may be set-up.
+    # Anything before both the end of first-call work and the first repetition may be set-up.
     over = first.get_column("end_ns").to_numpy()
     set_up = (over[over <= starts.max()].max(initial=starts.min()), min(span[0] for span in spans.values()))
     since = starts.min() if warm else min(set_up) if len(first) else set_up[1]
@@ -180,14 +180,14 @@ def _words(phase: Phase) -> str:
 
 
 def _of_kernels(phase: Phase, codes: Numbers) -> bool:
-    """Return whether kernels repeat: copies alone are set-up or read-back, where the device ran kernels at all."""
+    """Return whether kernels repeat: on a device that runs kernels, copies alone are set-up or read-back."""
     return 2 * int((codes[phase.first : phase.last] >= 0).sum()) >= phase.repetitions
 
 
 def _warm(phase: Phase, first: pl.DataFrame, starts: Numbers, end_ns: int) -> Phase | None:
-    """The phase without the cold repetitions at its beginning; None when too little is left.
+    """Return the phase without the cold repetitions at its beginning; None if too little remains.
 
-    Compilation and tuning make a first repetition many times as long, also where no host call shows them.
+    Compilation and tuning make a first repetition many times as long, even if no host call shows them.
     """
     began = starts[phase.starts]
     longest = max(LONG_PERIODS * float(np.median(np.diff(began)[phase.repeats[:-1]])), LEAST_INTERRUPTION_NS)
@@ -214,7 +214,7 @@ def _section(phase: Phase, starts: Numbers, ends: Numbers, others: tuple[tuple[i
 
 
 def _foreign(phase: Phase, starts: Numbers) -> list[tuple[int, int, str]]:
-    """Long runs of foreign segments, each from its first activity to the next repetition's."""
+    """Long runs of foreign segments, each from its first activity to the start of the next repetition."""
     change = np.flatnonzero(np.diff(phase.repeats.astype(np.int8)))
     opens = change[phase.repeats[change]] + 1
     closes = change[~phase.repeats[change]] + 1

@@ -1,6 +1,6 @@
-"""Everything that ran on the devices of a session and the host calls that asked for it, one frame each.
+"""All device activities of a session and the host calls that launched them, one frame each.
 
-Waits of the host are `host_waits`.
+`host_waits` handles waits of the host.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ LAUNCHING: Final = "launch"
 #: Domains whose calls enclose runtime calls and explain them; they launch nothing themselves.
 ENCLOSING_DOMAINS: Final = ("operator", "python", "onnxruntime")
 OPERATOR_DOMAIN: Final = "operator"
-#: Names of communication kernels, where the kernels' families are not known.
+#: Names of communication kernels, used if the kernels' families are unknown.
 COMMUNICATION_PREFIXES: Final = ("ncclDevKernel", "ncclKernel", "nccl", "rccl")
-#: Copies and fills that the AMD runtime carries out with its own kernels.
+#: Copies and fills that the AMD runtime implements as kernels.
 COPY_PREFIX: Final = "__amd_rocclr_"
 #: The family of communication kernels in `kernels.family`.
 COMMUNICATION_FAMILY: Final = "comm"
@@ -38,13 +38,13 @@ _THREAD: Final = ("process_id", "thread_id")
 def device_activities(
     dispatches: pl.DataFrame, memory_copies: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame
 ) -> pl.DataFrame:
-    """Every dispatch, copy and fill with its launch, sorted by device and start; `activity` numbers the rows.
+    """Return every dispatch, copy and fill with its launch, sorted by device and start; `activity` numbers the rows.
 
-    Dispatches inside a control-flow dispatch are part of it and left out. `calls` comes from `host_calls`.
-    Columns: activity, activity_kind, activity_id, process_id, thread_id, device_id, queue_id, stream_id, kernel_id,
-    iteration, start_ns, end_ns, category (compute, communication or copy), work (a compute kernel's family where known,
-    else the category), and for the launch call_id, outermost_call_id, call_thread_id, call_start_ns and call_end_ns,
-    null where no call of the process has the correlation.
+    Dispatches inside a control-flow dispatch are part of it and omitted. `calls` comes from `host_calls`. Columns:
+    activity, activity_kind, activity_id, process_id, thread_id, device_id, queue_id, stream_id, kernel_id, iteration,
+    start_ns, end_ns, category (compute, communication or copy), work (a compute kernel's family if known, else the
+    category), and for the launch call_id, outermost_call_id, call_thread_id, call_start_ns and call_end_ns, null if no
+    call of the process has the correlation id.
     """
     shared = ("process_id", "device_id", "queue_id", "stream_id", "correlation_id", "start_ns", "end_ns")
     run = dispatches.filter(pl.col("parent_dispatch_id").is_null()).select(
@@ -76,7 +76,7 @@ def device_activities(
 
 
 def host_calls(api_calls: pl.DataFrame) -> pl.DataFrame:
-    """The calls into runtimes and libraries below the framework, by thread and start, each with its outermost call.
+    """Return calls into runtimes and libraries below the framework, by thread and start, with their outermost call.
 
     Columns: call_id, process_id, thread_id, name, correlation_id, start_ns, end_ns, outermost_call_id.
     """
@@ -99,21 +99,21 @@ def host_calls(api_calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def group_codes(frame: pl.DataFrame, by: Sequence[str]) -> Codes:
-    """A small number per row that is equal where all columns `by` (integers or null) are."""
+    """A small number per row, equal for rows that are equal in all columns `by` (integers or null)."""
     codes = np.zeros(frame.height, np.int64)
     for name in by:
         column = frame.get_column(name).cast(pl.Int64)
         known = column.unique().sort(nulls_last=False)
         if len(known) > 1:
             values = known.drop_nulls().to_numpy()
-            # Nulls come first, as a value of their own.
+            # Nulls come first, as a separate value.
             place = np.searchsorted(values, column.fill_null(0).to_numpy()) + 1
             codes = codes * (len(values) + 1) + np.where(column.is_null().to_numpy(), 0, place)
     return codes
 
 
 def before_in_group(codes: Codes) -> Codes:
-    """For each row the row before it with the same code; -1 where there is none."""
+    """For each row, the previous row with the same code; -1 if there is none."""
     small = codes.astype(np.uint16) if codes.max(initial=0) < 2**16 else codes
     order = np.argsort(small, kind="stable")
     before = np.full(len(codes), -1, np.int64)
@@ -123,7 +123,7 @@ def before_in_group(codes: Codes) -> Codes:
 
 
 def once_per_call(activities: pl.DataFrame) -> pl.DataFrame:
-    """The activities of known launches, and only the first of several that one call launched."""
+    """Return activities with known launches; if one call launched several, only the first."""
     linked = activities.drop_nulls("call_id")
     calls = linked.get_column("call_id").to_numpy()
     rows = np.arange(len(calls))
@@ -134,7 +134,7 @@ def once_per_call(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def launching(api_calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """The calls that launched an activity; numbers of calls are dense, so that a place for each is enough."""
+    """Return the calls that launched an activity; call numbers are dense, so an array indexed by them suffices."""
     calls = api_calls.get_column("call_id").to_numpy()
     launches = activities.get_column("call_id").drop_nulls().to_numpy()
     launched = np.zeros(max(calls.max(initial=-1), launches.max(initial=-1)) + 1, np.bool_)
@@ -143,13 +143,13 @@ def launching(api_calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame
 
 
 def row_before(activities: pl.DataFrame, by: Sequence[str]) -> pl.Series:
-    """For each activity the row of the one before it that is equal in all columns `by`; null where there is none."""
+    """For each activity, the row of the previous one that is equal in all columns `by`; null if there is none."""
     return _as_rows(before_in_group(group_codes(activities, by)))
 
 
 def _launching_rows(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
-    """For each activity, the row of the call with its process and correlation id: the outer one where a runtime's call
-    and its driver's share an id."""
+    """For each activity, the row of the call with its process and correlation id; the outer one if a runtime call and
+    its driver call share an id."""
     found = np.full(activities.height, -1, np.int64)
     numbered = [frame.select(*_LAUNCH).with_row_index("row").drop_nulls() for frame in (activities, calls)]
     processes = [frame.partition_by("process_id", as_dict=True) for frame in numbered]
@@ -157,7 +157,7 @@ def _launching_rows(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
         if process not in processes[1]:
             continue
         there = processes[1][process]
-        # Ids are matched in place: an id beyond int64 keeps its bits, and equality needs no more.
+        # Ids are matched in place: an id beyond int64 keeps its bits, which suffices for equality.
         sought, known = (one.get_column("correlation_id").to_numpy() for one in (own, there))
         order = np.argsort(known, kind="stable")
         place = np.minimum(np.searchsorted(known[order], sought, side="left"), len(known) - 1)
@@ -167,7 +167,7 @@ def _launching_rows(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
 
 
 def _rows_with(keys: pl.Series, values: pl.Series) -> pl.Series:
-    """For each value the row of the key that equals it, null where there is none or the value is null."""
+    """For each value, the row of the equal key; null if there is none or the value is null."""
     known = keys.cast(pl.Int64).to_numpy()
     if not len(known):
         return pl.Series([None] * len(values), dtype=pl.UInt32)
@@ -197,24 +197,24 @@ def _categories(kernels: pl.DataFrame) -> pl.DataFrame:
     named = named.with_columns(category=category)
     work = pl.when(pl.col("category") == COMPUTE).then(pl.coalesce("family", "category")).otherwise("category")
     works = named.select(work).to_series().unique().to_list()
-    # Names once, and a small number per activity: there are millions of these.
+    # Names once, and a small number per activity: there are millions of them.
     kinds = pl.Enum(sorted({*works, COMPUTE, COMMUNICATION, COPY, HOST, LAUNCHING}))
     return named.select("kernel_id", pl.col("category").cast(CATEGORIES), work=work.cast(kinds))
 
 
 def timed(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows whose times can be used: both are known, and the end is not before the start."""
+    """Return the rows with usable times: both are known, and the end is not before the start."""
     usable = (rows.get_column("end_ns") >= rows.get_column("start_ns")).fill_null(False)
-    # Usually all of them are, and a copy of a large table would dominate the stage's time.
+    # Usually all of them are, and copying a large table would dominate the stage's time.
     return rows if usable.all() else rows.filter(usable)
 
 
 def measured_dispatches(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFrame:
-    """The dispatches that count: those of measured iterations, or all where the session has at most one in its trace.
+    """Return the dispatches that count: those of measured iterations, or all if the trace has at most one iteration.
 
-    Warm-up is kept in `dispatches` and excluded here, as from every statistic; one marked iteration alone says nothing
-    about the work around it. Where several processes ran, one without any dispatch in an iteration counts completely,
-    because its iterations are unknown.
+    Warm-up stays in `dispatches` but is excluded here, as from every statistic. A single marked iteration does not
+    characterize the work around it. If several processes ran, one without any dispatch in an iteration counts
+    completely, because its iterations are unknown.
     """
     traced = iterations.filter(pl.col("pass") == "trace")
     if traced.height < 2:
@@ -244,12 +244,12 @@ def kernel_stats(dispatches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _nearest_rank(column: str, quantile: float) -> pl.Expr:
-    """The smallest observed value with at least the share `quantile` of the values at or below it."""
+    """Return the smallest observed value that at least the fraction `quantile` of the values does not exceed."""
     rank = (pl.len() * quantile).ceil().cast(pl.Int64).clip(lower_bound=1) - 1
     return pl.col(column).sort().get(rank)
 
 
-#: The tables that `recorded` reads, with the columns used: a launch may have many more.
+#: Tables that `recorded` reads, with the columns used: a launch may have many more.
 RECORDED_FROM: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatches": (
         *("dispatch_id", "process_id", "thread_id", "device_id", "queue_id", "stream_id", "kernel_id"),
@@ -269,9 +269,9 @@ RECORDED_FROM: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Recorded:
-    """The work in the measured iterations of a session, or in all of it where none are known.
+    """The work in a session's measured iterations, or all of it if none are known.
 
-    `dispatches` (kernel_id, iteration, self_ns) are those with times, `left_out` counts those without; `activities`,
+    `dispatches` (kernel_id, iteration, self_ns) are those with times; `left_out` counts those without. `activities`,
     `calls` and `waits` are computed from them here and in `host_waits`.
     """
 
@@ -283,13 +283,13 @@ class Recorded:
 
 
 def counted_dispatches(dispatches: pl.DataFrame, iterations: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """The dispatches that every figure of the traced pass covers, and the number without usable times."""
+    """Return the dispatches covered by all figures of the traced pass, and the number without usable times."""
     usable = timed(dispatches)
     return measured_dispatches(usable, iterations), dispatches.height - usable.height
 
 
 def everything(tables: Mapping[str, pl.DataFrame]) -> Recorded:
-    """Like `recorded`, but including warm-up and work outside every iteration; without the table `iterations`."""
+    """Return `recorded` including warm-up and work outside iterations, without the table `iterations`."""
     return _run(tables, timed(tables["dispatches"]), 0)
 
 

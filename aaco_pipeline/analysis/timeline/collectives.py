@@ -1,6 +1,6 @@
-"""Collective operations: which parts belong together, who waited for whom, and the bandwidth of each part.
+"""Collective operations: their parts, who waited for whom, and each part's bandwidth.
 
-Collectives that the capture does not describe are recognised by kernel name, stream and time.
+Collectives that the capture does not describe are recognized by kernel name, stream and time.
 """
 
 import re
@@ -18,11 +18,11 @@ from aaco_pipeline.analysis.timeline.device_timeline import Times, covered_by
 
 #: Operations that no participant can finish before the last one has begun.
 SYNCHRONIZING: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
-#: Operations between two ranks, which the others of the communicator take no part in.
+#: Operations between two ranks; other ranks of the communicator do not take part.
 POINT_TO_POINT: Final = ("send", "recv")
 #: Operations to which every rank contributes the same number of bytes.
 _EQUAL_SIZES: Final = ("all_reduce", "broadcast", "reduce", "reduce_scatter", "barrier")
-#: Operations by the beginning of their name in lower case, letters only; the first match counts.
+#: Operations by the start of their name in lower case, letters only; the first match counts.
 _NAMES: Final[Mapping[str, str]] = {
     "allreduce": "all_reduce",
     "allgather": "all_gather",
@@ -50,10 +50,10 @@ _UNMATCHED: Final = {"communicator": pl.String, "reason": pl.String, "parts": pl
 
 @dataclass(frozen=True)
 class Matched:
-    """Parts with the collective each belongs to, and why some could not be matched.
+    """Parts with their collective, and the reasons why some could not be matched.
 
-    `parts`: the result of `parts`, with collective_id, `parts_found` (of the collective), participants, `matched`
-    (False where other parts of the collective may be missing) and `numbered` (the capture states the number).
+    `parts`: the result of `parts`, with collective_id, parts_found (of the collective), participants, `matched` (False
+    if other parts of the collective may be missing) and `numbered` (whether the capture states the number).
     `unmatched`: communicator, reason, parts.
     """
 
@@ -62,7 +62,7 @@ class Matched:
 
 
 def operation(name: str) -> str | None:
-    """The operation that a library, a framework or a range names in `name`; None when it names none."""
+    """Return the operation that a library, framework or range names in `name`; None if there is none."""
     letters = re.sub("[^a-z]", "", _RANGE.sub("", name).lower())
     return next((known for beginning, known in _NAMES.items() if letters.startswith(beginning)), None)
 
@@ -71,7 +71,7 @@ def parts(activities: pl.DataFrame, markers: pl.DataFrame, api_calls: pl.DataFra
     """Describe each communication kernel by the ranges that enclose its launch.
 
     Columns: dispatch_id, process_id, device_id, start_ns, end_ns, name, communicator, group_size, sequence, size_bytes;
-    null where no range states them, as for kernels launched before the capture began.
+    null if no range states them, as for kernels launched before the capture began.
 
     Args:
         activities: From `activities.device_activities`.
@@ -88,7 +88,7 @@ def parts(activities: pl.DataFrame, markers: pl.DataFrame, api_calls: pl.DataFra
         call_start_ns="call_start_ns",
     )
     recorded = markers.drop_nulls(["collective", "thread_id"])
-    # An unknown operation keeps the capture's name for it, and its place in the communicator's order.
+    # An unknown operation keeps its name from the capture and its place in the communicator's order.
     operations = pl.col("collective").replace(_operations(recorded.get_column("collective")))
     stated = recorded.select(*_THREAD, "start_ns", "end_ns", *_STATED, operation=operations)
     named = _named(markers.filter(pl.col("name").str.contains(_OF_LIBRARY)))
@@ -101,9 +101,9 @@ def parts(activities: pl.DataFrame, markers: pl.DataFrame, api_calls: pl.DataFra
 
 
 def matched(parts: pl.DataFrame) -> Matched:
-    """Match the parts of several processes to collectives, in the columns that `Matched` describes.
+    """Match the parts of several processes to collectives; `Matched` describes the columns.
 
-    Parts without a communicator, and those between two ranks, are collectives of their own. Without stated numbers one
+    Parts without a communicator, and those between two ranks, are separate collectives. Without stated numbers, one
     disagreement on count, name or size leaves the whole communicator unmatched, since every later number may be off.
     """
     known = pl.col("communicator").is_not_null() & ~pl.col("name").is_in(POINT_TO_POINT).fill_null(False)
@@ -119,7 +119,7 @@ def matched(parts: pl.DataFrame) -> Matched:
         listed.append(pl.DataFrame([(None, reason, unstated)], schema=_UNMATCHED, orient="row"))
     together = pl.concat([numbered, apart], how="diagonal").with_row_index("row")
     alone = pl.when(~pl.col("matched")).then("row")
-    # Numbered in order of first beginning, so that the numbers follow the run.
+    # Numbered by first start, so that the numbers follow the run.
     groups = together.group_by(*_KEY, alone.alias("alone"), maintain_order=True).agg(
         "row",
         first_ns=pl.col("start_ns").min(),
@@ -140,8 +140,8 @@ def matched(parts: pl.DataFrame) -> Matched:
 def collectives(matched: Matched, clocks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     """Compute rows of the table `collectives` without the session, with an additional column `contradicted`.
 
-    A collective is contradicted when, on aligned clocks, one process left before another arrived by more than their
-    uncertainty: then its parts are not one operation, and nobody's wait is known.
+    A collective is contradicted if, on aligned clocks, one process left before another arrived, by more than their
+    uncertainty. Its parts are then not one operation, and no waits are known.
 
     Args:
         matched: Parts by collective.
@@ -169,12 +169,12 @@ def collectives(matched: Matched, clocks: pl.DataFrame, activities: pl.DataFrame
 
 
 def _operations(names: pl.Series) -> dict[str, str]:
-    """The operations that these texts name, by text."""
+    """Return the operations that these texts name, by text."""
     return {name: found for name in names.unique().drop_nulls().to_list() if (found := operation(name)) is not None}
 
 
 def _named(ranges: pl.DataFrame) -> pl.DataFrame:
-    """The ranges of a thread whose name states the operation, with it as `range_operation`."""
+    """Return the ranges of a thread whose name states the operation, with that operation as `range_operation`."""
     known = _operations(ranges.get_column("name"))
     stated = pl.col("name").replace_strict(known, default=None, return_dtype=pl.String)
     found = ranges.select(*_THREAD, "start_ns", "end_ns", range_operation=stated)
@@ -210,7 +210,7 @@ def _numbered(parts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _reasons(numbered: pl.DataFrame) -> pl.DataFrame:
-    """The reason why a collective's parts cannot be one operation, null where they can."""
+    """Return why a collective's parts cannot be one operation; null if they can."""
     members = numbered.group_by(_MEMBER).len().group_by("communicator").agg(least=pl.min("len"), most=pl.max("len"))
     each = numbered.group_by(_KEY).agg(
         numbered=pl.col("numbered").first(),
@@ -242,7 +242,7 @@ def _drifted() -> pl.Expr:
 
 
 def _judged(rows: pl.DataFrame) -> pl.DataFrame:
-    """For each collective: first and last arrival, whether complete, contradicted, and whether one is surely late."""
+    """For each collective: first and last arrival, whether complete or contradicted, and whether one is surely late."""
     last = pl.col("arrival_ns").arg_max()
     ends = rows.group_by("collective_id").agg(
         first_ns=pl.col("arrival_ns").min(),
@@ -269,9 +269,9 @@ def _judged(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _exposed(rows: pl.DataFrame, clocks: pl.DataFrame, activities: pl.DataFrame) -> Times:
-    """Time of each part's kernel in which no compute of its clock ran on its device, in ns.
+    """Time of each part's kernel in which its device ran no compute of the same clock, in ns.
 
-    Devices of captures that name no host may share a number; times of two clocks are not comparable at all.
+    Devices may share a number in captures that name no host, and times of two clocks are not comparable at all.
     """
     computing = activities.filter(pl.col("category") == COMPUTE).select("process_id", "device_id", "start_ns", "end_ns")
     computing = computing.join(clocks.select("process_id", "clock"), on="process_id", how="left")
@@ -295,14 +295,14 @@ UNNAMED: Final = "unnamed group"
 _LEFT_EARLY: Final = ("broadcast", "reduce", "gather", "scatter", "send", "recv")
 #: `ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)`, `ncclKernel_AllReduce_RING_LL_Sum_float(...)`.
 _KERNEL: Final = re.compile(r"^nccl\w*?Kernel_([A-Za-z]+)")
-#: One kernel for everything between two ranks, including the parts of an all-to-all.
+#: One kernel serves all point-to-point operations, including the parts of an all-to-all.
 _BETWEEN_TWO: Final = ("SendRecv", "send_recv")
 _LANE: Final = ("process_id", "device_id", "lane")
 
 
 @dataclass(frozen=True)
 class _Lane:
-    """One stream's kernels in order: their rows, and which of them hold all ranks."""
+    """One stream's kernels in order: their rows, and which of them involve all ranks."""
 
     process: int
     rows: npt.NDArray[np.int64]
@@ -311,13 +311,13 @@ class _Lane:
     holds: npt.NDArray[np.bool_]
 
     def overlaps(self, other: "_Lane") -> bool:
-        """Return whether each kernel that holds all ranks ran while its counterpart did."""
+        """Return whether each kernel that involves all ranks overlapped its counterpart."""
         apart = (self.start >= other.end) | (other.start >= self.end)
         return self.process != other.process and not bool((apart & self.holds).any())
 
 
 def kernel_operation(name: str) -> str | None:
-    """The operation that a kernel's name states; None for one that runs many, and for any other kernel."""
+    """Return the operation stated by a kernel's name; None for generic kernels and for any other kernel."""
     found = _KERNEL.match(name)
     if found is None:
         return None
@@ -329,10 +329,10 @@ def put_together(
 ) -> pl.DataFrame:
     """Add name, communicator and group_size as far as kernels and streams show them.
 
-    Processes of different clocks are not compared, because their times are unrelated.
+    Processes with different clocks are not compared, because their times are unrelated.
 
     Args:
-        parts: From `parts`, for a capture that states no communicator.
+        parts: From `parts`, for a capture without communicators.
         activities: The activities from which the parts were taken.
         kernels: The table.
         clocks: process_id and clock.
@@ -363,7 +363,7 @@ def put_together(
 
 
 def _groups(named: pl.DataFrame) -> Iterable[Sequence[_Lane]]:
-    """Streams of several processes that form one group: alike in their operations, and all at the same times."""
+    """Find streams of several processes that form one group: the same operations, always at the same times."""
     held = ~pl.col("name").is_in(_LEFT_EARLY).fill_null(False)
     ordered = named.with_row_index("row").with_columns(held=held).sort("start_ns", "dispatch_id")
     lanes = ordered.group_by("clock", *_LANE, maintain_order=True).agg("name", "row", "start_ns", "end_ns", "held")
@@ -376,27 +376,27 @@ def _groups(named: pl.DataFrame) -> Iterable[Sequence[_Lane]]:
 
 
 def _together(lanes: Sequence[_Lane]) -> Iterable[Sequence[_Lane]]:
-    """Groups of equal operations that all overlap one another throughout; none where that is ambiguous."""
+    """Find groups of equal operations that all overlap each other throughout; empty if ambiguous."""
     beside = [frozenset(i for i, lane in enumerate(lanes) if lane is one or one.overlaps(lane)) for one in lanes]
     for group in dict.fromkeys(beside):
         if len(group) > 1 and all(beside[i] == group for i in group):
             yield [lanes[i] for i in sorted(group)]
 
 
-#: Below this share of the fabric's rate, something other than the fabric sets the pace.
+#: Below this fraction of the fabric's rate, something other than the fabric is the limit.
 FAR_BELOW: Final = 0.1
 LATE_OR_BROKEN: Final = "a late rank or a broken transport"
 _TOO_SMALL: Final = "too small for its rate to tell anything"
 _NO_FABRIC: Final = "the rate of the links between such devices is not known"
 _NO_NETWORK: Final = "more ranks than a device has peers: the rate of the network is not known"
-#: nccl-tests gives the size of the whole array: for these operations a rank contributes one part of as many as ranks.
+#: nccl-tests uses the size of the full array: in these operations, a rank contributes one of as many parts as ranks.
 _PARTS: Final = ("all_gather", "gather")
 
 
 def with_rates(collectives: pl.DataFrame, dispatches: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
     """Add duration_ns, algorithm_bytes_per_s, bus_bytes_per_s, share_ratio and remark to rows of `collectives`.
 
-    The ceiling is the rate at which a device can exchange data with the others of its group over a link to each. The
+    The ceiling is the rate at which a device can exchange data with the others of its group over one link to each. The
     share is relative to the published rate, which no transport reaches. `links` comes from
     `hardware.device_facts.peer_links`.
     """
@@ -411,7 +411,7 @@ def with_rates(collectives: pl.DataFrame, dispatches: pl.DataFrame, links: pl.Da
     over_links = (ranks > 1) & (ranks - 1 <= pl.col("links"))
     ceiling = pl.when(over_links).then((ranks - 1) * pl.col("link_bytes_per_s"))
     rows = rows.with_columns(share_ratio=pl.col("bus_bytes_per_s") / ceiling)
-    # At a tenth of the rate such a message would still take less than a launch.
+    # Even at a tenth of the rate, such a message would take less time than a launch.
     needed_ns = pl.col("bus_bytes_per_s") * pl.col("duration_ns") / (FAR_BELOW * ceiling)
     far_below = pl.col("share_ratio") < FAR_BELOW
     remark = (

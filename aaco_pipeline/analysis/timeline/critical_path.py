@@ -1,6 +1,6 @@
 """The critical path: slack and binding edges of activities, its steps, and the savings from a faster kernel.
 
-The network is `dependency_graph`, the search in it `longest_path`.
+`dependency_graph` builds the network; `longest_path` searches it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,13 +56,13 @@ _LAG_NAMES: Final = [*(LAG_CATEGORIES[number] for number in range(len(KINDS))), 
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The frames of the analysis.
+    """Frames of the analysis.
 
     `activities`: rows of the table `critical_path` without the session and criticality, with the kernel_id. `summary`:
     rows of `critical_path_summary` without the session. `kernels`: kernel_id, total_ns, critical_ns, criticality (the
-    share of the kernel's time that lies on a longest path). `steps`: the path, one row per node with the edge it was
-    reached by, its lag, its wait and the node's own time. `bound_start_ratio`: the share of device activities with a
-    binding edge.
+    fraction of the kernel's time on a longest path). `steps`: the path, one row per node with the edge that led to it,
+    its lag, its wait and the node's own time. `bound_start_ratio`: the fraction of device activities with a binding
+    edge.
     """
 
     activities: pl.DataFrame
@@ -73,10 +73,10 @@ class CriticalPath:
 
 
 def critical_path(network: Network) -> CriticalPath:
-    """Compute slack, binding edges and the longest path of the whole session.
+    """Compute slack, binding edges and the longest path of the complete session.
 
-    An activity's binding edge is the dependency that was met last, as observed. An activity is critical when its
-    slack is zero; there may be more than one longest path, of which `steps` holds one.
+    An activity's binding edge is the dependency that was observed to be met last. An activity is critical if its slack
+    is zero; there may be several longest paths, one of which is in `steps`.
     """
     waits = edge_waits(network)
     schedule = schedule_of(network, waits)
@@ -93,10 +93,10 @@ def critical_path(network: Network) -> CriticalPath:
 def path_by_iteration(steps: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFrame:
     """Rows of `critical_path_summary` with the scope `iteration <n>`, for every iteration that has times.
 
-    The path of the whole session is cut rather than recomputed: an iteration that waits for work of the previous one
-    would otherwise look as if it could start afresh. category_ns is the time within the iteration that the path spent
-    in the category, in ns; the rest of the window is unexplained_ns. An iteration that the path does not touch has one
-    row, category `none` with zero.
+    The path of the complete session is cut rather than recomputed: otherwise an iteration that waits for work of the
+    previous one would seem to start independently. category_ns is the time within the iteration that the path spent in
+    the category, in ns; the rest of the window is unexplained_ns. An iteration outside the path has one row, category
+    `none` with zero.
 
     Args:
         steps: From `critical_path`.
@@ -133,7 +133,7 @@ def path_by_iteration(steps: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataF
 
 
 def what_if(network: Network, speedups: Mapping[int, float]) -> int:
-    """The reduction of the longest path, in ns, when each kernel runs `speedup` times as fast.
+    """Return the reduction of the longest path, in ns, if each kernel runs `speedup` times as fast.
 
     `speedups` maps kernel_id to a factor above zero; below 1 the kernel is slower and the result negative. New
     durations are rounded to whole ns; everything else stays, and the forward pass is repeated.
@@ -142,7 +142,7 @@ def what_if(network: Network, speedups: Mapping[int, float]) -> int:
 
 
 def _saved(network: Network, asked: Sequence[Mapping[int, float]]) -> list[int]:
-    """The saving of each of these speed-ups, as in `what_if`; the unchanged path is searched once."""
+    """Return the saving of each of these speed-ups, as in `what_if`; the original path is computed once."""
     if any(not factor > 0 for speedups in asked for factor in speedups.values()):
         message = "a speed-up is a factor above zero"
         raise ValueError(message)
@@ -152,7 +152,7 @@ def _saved(network: Network, asked: Sequence[Mapping[int, float]]) -> list[int]:
 
 
 def faster_weights(network: Network, speedups: Mapping[int, float]) -> Numbers:
-    """The nodes' own times in whole ns when each kernel runs `speedup` times as fast, by kernel_id."""
+    """Return the nodes' own times in whole ns if each kernel runs `speedup` times as fast, by kernel_id."""
     factor = network.nodes.get_column("kernel_id").replace_strict(
         list(speedups), list(speedups.values()), default=1.0, return_dtype=pl.Float64
     )
@@ -161,7 +161,7 @@ def faster_weights(network: Network, speedups: Mapping[int, float]) -> Numbers:
 
 
 def largest_savings(network: Network, kernels: pl.DataFrame, count: int, speedup: float) -> pl.DataFrame:
-    """Rows of the table `what_if` for the `count` kernels with most time on the path, each `speedup` times as fast.
+    """Rows of the table `what_if` for the `count` kernels with the most path time, each `speedup` times as fast.
 
     `kernels` comes from `critical_path`.
     """
@@ -178,25 +178,25 @@ def largest_savings(network: Network, kernels: pl.DataFrame, count: int, speedup
 
 
 def _at(values: npt.NDArray[Any], index: Numbers, otherwise: int) -> npt.NDArray[Any]:
-    """The values at these places; `otherwise` at place -1."""
+    """Return the values at these positions; `otherwise` at position -1."""
     return np.append(values, np.array([otherwise], values.dtype))[index]
 
 
 def _least_wait(target: Nodes, waits: Numbers, count: int) -> Numbers:
-    """For each node the edge into it with the least wait, the first of equals; -1 where there is none."""
+    """For each node, the incoming edge with the least wait (ties: the first); -1 if there is none."""
     binding = np.full(count, -1, np.int64)
     if not len(target):
         return binding
     firsts = np.flatnonzero(np.diff(target, prepend=-1))
     least = np.repeat(np.minimum.reduceat(waits, firsts), np.diff(firsts, append=len(target)))
     among = np.flatnonzero(waits == least)
-    # Written backwards, so that the first edge of equals stays.
+    # Written backwards, so that the first of equal edges remains.
     binding[target[among[::-1]]] = among[::-1]
     return binding
 
 
 def _rows(network: Network, schedule: Schedule, waits: Numbers, binding: Numbers) -> pl.DataFrame:
-    """One row per activity; a blocking call's stands for its return, or its entry when no awaited work bound that."""
+    """One row per activity; a blocking call's row describes its return, or its entry if no awaited work bound that."""
     nodes = network.nodes
     part = nodes.get_column("part")
     shown = np.flatnonzero((part != ENTRY).to_numpy())
@@ -224,7 +224,7 @@ def _rows(network: Network, schedule: Schedule, waits: Numbers, binding: Numbers
 
 
 def _entries(network: Network, returns: Numbers) -> Numbers:
-    """The entry node of each of these return nodes."""
+    """Return the entry node of each of these return nodes."""
     calls = network.nodes.with_row_index("node").filter(pl.col("part").is_in([ENTRY, RETURN]))
     pairs = calls.pivot("part", index=["activity_kind", "activity_id"], values="node")
     of_return = np.full(network.nodes.height, -1, np.int64)
@@ -233,7 +233,7 @@ def _entries(network: Network, returns: Numbers) -> Numbers:
 
 
 def _steps(network: Network, schedule: Schedule, waits: Numbers) -> pl.DataFrame:
-    """The path with the edge that led to each node; a node that is left by its start counts no own time."""
+    """Return the path with the edge that led to each node; a node that is left at its start counts no own time."""
     path = schedule.path
     before = np.full(len(network.start_ns), -1, np.int64)
     before[path[1:]] = path[:-1]
@@ -288,7 +288,7 @@ def _kernel_criticality(network: Network, schedule: Schedule) -> pl.DataFrame:
 
 
 def _observed(steps: pl.DataFrame) -> pl.DataFrame:
-    """The observed time of the path: category, start_ns, end_ns; disjoint, without unexplained waits.
+    """Return the observed time of the path: category, start_ns, end_ns; disjoint, without unexplained waits.
 
     A step's lag begins where the previous step was left; the wait follows the lag.
     """
@@ -307,7 +307,7 @@ Scope = Literal["iteration", "recording"]
 
 
 def saving_of_kernel(run: Recorded, kernel: int, speedup: float) -> pl.DataFrame:
-    """The row of `what_if` for one kernel and any speed-up above zero; none when the session has no activities."""
+    """Return the row of `what_if` for one kernel and any speed-up above zero; none if the session has no activities."""
     if not run.activities.height:
         return empty_table("what_if")
     graph = network(run.activities, run.calls, run.waits)
@@ -321,11 +321,11 @@ def saving_of_kernel(run: Recorded, kernel: int, speedup: float) -> pl.DataFrame
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of one kernel on an iteration's length, or on the recording's where none is marked, as ratios.
+    """One kernel's effect on the length of an iteration, or of the recording if none is marked, as ratios.
 
-    `share_ratio` is the kernel's time on the longest path, which no gain of it can exceed. `shorter_ratios` is the
-    reduction of the iteration for each speed-up: less than Amdahl's share x (1 - 1 / speed-up) where work beside the
-    kernel then becomes the longest path. Medians over the measured iterations.
+    `share_ratio` is the kernel's time on the longest path, an upper bound on the gain. `shorter_ratios` is the
+    reduction of the iteration for each speed-up: less than Amdahl's share x (1 - 1 / speed-up) if parallel work then
+    becomes the longest path. Medians over the measured iterations.
     """
 
     scope: Scope
@@ -334,7 +334,7 @@ class Effect:
 
 
 def effect_of_kernel(run: Recorded, iterations: pl.DataFrame, kernel: int, speedups: Sequence[float]) -> Effect | None:
-    """The kernel's share of an iteration, and its savings at each speed-up of 1 or more; None without activities.
+    """Return the kernel's share of an iteration and its savings at each speed-up of 1 or more; None if no activities.
 
     `iterations` is the table. Raises ValueError for a speed-up below 1.
     """
@@ -344,10 +344,10 @@ def effect_of_kernel(run: Recorded, iterations: pl.DataFrame, kernel: int, speed
 
 
 def effect_in(graph: Network, iterations: pl.DataFrame, kernel: int, speedups: Sequence[float]) -> Effect | None:
-    """`effect_of_kernel` for a network; None where its windows have no length.
+    """Return `effect_of_kernel` for a network; None if its windows have no length.
 
-    The path is recomputed for each speed-up. An iteration shortens by how much earlier everything that had ended by
-    its end would then have ended, less the same at its beginning. Unexplained waits stay as they were.
+    The path is recomputed for each speed-up. An iteration's reduction is the amount by which everything that had ended
+    by its end would have ended earlier, minus the same at its beginning. Unexplained waits do not change.
     """
     if any(not factor >= 1 for factor in speedups):
         raise ValueError("an effect is asked of speed-ups of 1 or more")
@@ -364,7 +364,7 @@ def effect_in(graph: Network, iterations: pl.DataFrame, kernel: int, speedups: S
     shorter = []
     for factor in speedups:
         after = np.maximum.accumulate(earliest_finish(graph, faster_weights(graph, {kernel: factor}))[order])
-        # How much earlier everything would have ended that had ended by each place of the order.
+        # How much earlier everything that had ended by each position of the order would have ended.
         saved = np.concatenate([[0], before - after])
         by_then = [saved[np.searchsorted(ended[order], times, side="right")] for times in (starts, ends)]
         shorter.append(float(np.median((by_then[1] - by_then[0]) / lengths)))
@@ -372,7 +372,7 @@ def effect_in(graph: Network, iterations: pl.DataFrame, kernel: int, speedups: S
 
 
 def _windows(graph: Network, iterations: pl.DataFrame) -> tuple[Scope, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Starts and ends of the traced pass's measured iterations, ns; the recording's where there are none with times."""
+    """Starts and ends of the traced pass's measured iterations, in ns; the recording's if none has times."""
     marked = iterations.filter(
         pl.col("pass") == "trace", pl.col("phase") == "measure", pl.col("end_ns") > pl.col("start_ns")
     )

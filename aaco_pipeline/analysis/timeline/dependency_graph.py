@@ -1,14 +1,14 @@
-"""The network of dependencies between host calls and device activities, with the minimum cost of each dependency.
+"""The dependency network of host calls and device activities, with the minimum cost of each dependency.
 
-A node is a device activity, or an outermost host call; a blocking call is two nodes without weight, its entry and its
-return, so that the work it waited for explains it. An edge states that one node could not start before another one had
-started or ended, plus a lag: `launch` from a call to what it launched, `stream` and `queue` from one activity to the
-next of the same stream or hardware queue, `event` between streams, `sync` from device work to the return of the call
-that waited for it, `program` between the calls of one thread.
+A node is a device activity or an outermost host call; a blocking call is two nodes without weight, its entry and its
+return, so that the awaited work explains it. An edge means that one node could not start before another one had started
+or ended, plus a lag: `launch` from a call to the activity that it launched, `stream` and `queue` from one activity to
+the next of the same stream or hardware queue, `event` between streams, `sync` from device work to the return of the
+call that waited for it, `program` between the calls of one thread.
 
-Lags are floors. If a lag were the whole observed distance, nothing could ever have come earlier and no slack would be
-left. A lag is therefore the 5 % quantile of the distances observed where nothing else can have delayed the activity,
-per device and class of edge, and never more than the edge's own distance. The rest is the edge's wait.
+Lags are minimum delays. If the lag were the full observed distance, nothing could ever have started earlier and there
+would be no slack. A lag is therefore the 5 % quantile of the distances observed where nothing else can have delayed the
+activity, per device and class of edge, and at most the edge's own distance. The rest is the edge's wait.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ import polars as pl
 from aaco_pipeline.analysis.timeline.activities import ACTIVITY_KINDS, HOST, LAUNCHING, before_in_group, group_codes
 from aaco_pipeline.analysis.timeline.host_waits import Waits
 
-#: Kinds of edges; of several that bind equally the first one is reported.
+#: Kinds of edges; if several bind equally, the first one is reported.
 KINDS: Final = ("launch", "event", "stream", "queue", "sync", "program")
 LAUNCH, EVENT, STREAM, QUEUE, SYNC, PROGRAM = range(6)
 WHOLE: Final = "whole"
@@ -42,7 +42,7 @@ class Network:
     `nodes`: activity_kind, activity_id, part (whole, entry or return), device_id, kernel_id, category, start_ns,
     weight_ns. `source`, `target`, `kind` (index into KINDS), `from_start` (the edge leaves the source's start, not its
     end), `lag_ns`, `inferred`: one entry per edge, sorted by target, then kind. `left_out`: reason, edges: dependencies
-    that the timestamps contradict.
+    that contradict the timestamps.
     """
 
     nodes: pl.DataFrame
@@ -80,9 +80,9 @@ class Edges:
 def network(activities: pl.DataFrame, calls: pl.DataFrame, waits: Waits) -> Network:
     """Build the network of a session from `device_activities`, `host_calls` and `waits` of `aaco_pipeline.analysis`.
 
-    Host calls are nodes when they are outermost on their thread. Between two calls of a thread the program ran: the
-    whole distance is the lag of their edge, because nothing recorded would let it shrink. A launch that found its
-    stream empty and whose activity began before the call returned is explained by the call up to there.
+    Host calls are nodes if they are outermost on their thread. Between two calls of a thread the program ran: the full
+    distance is the lag of their edge, because nothing recorded would let it shrink. If a launch found its stream empty
+    and its activity began before the call returned, the call up to that point explains the start.
     """
     return _Builder(activities, calls, waits).build()
 
@@ -170,7 +170,7 @@ class _Builder:
         return pl.concat([own, calls, returned], how="diagonal")
 
     def _preceding(self) -> tuple[Numbers, Numbers]:
-        """For each activity the one before it on its stream, and on its hardware queue; -1 where there is none."""
+        """For each activity, the previous one on its stream and on its hardware queue; -1 if there is none."""
         place = ("process_id", "device_id")
         known = {name: self.activities.get_column(name).is_not_null().to_numpy() for name in ("stream_id", "queue_id")}
         stream, queue = (self._before((*place, name), has) for name, has in known.items())
@@ -209,7 +209,7 @@ class _Builder:
         lag = np.where(ordered, np.minimum(floor, distance), 0)
         self._note("overlaps the activity before it on its stream", ~ordered)
         yield Edges(STREAM, source, target, ~ordered, lag, np.zeros(len(target), np.bool_))
-        # Activities without stream and queue ran on the host itself, in the order of its thread.
+        # Activities without stream and queue ran on the host itself, in thread order.
         alone = self._before_on_thread()
         target = np.flatnonzero(alone >= 0)
         source = alone[target]
@@ -217,7 +217,7 @@ class _Builder:
         yield Edges(PROGRAM, source, target, ~ordered, np.zeros(len(target), np.int64), np.zeros(len(target), np.bool_))
 
     def _queued(self, source: Numbers, target: Numbers) -> Mask:
-        """Return whether the target's launch had returned before the source ended: only the device can delay it."""
+        """Return whether the target's launch returned before the source ended: only the device can delay it then."""
         returned = _numbers(self.activities, "call_end_ns")[target]
         return (returned >= 0) & (returned <= self.end[source])
 
@@ -280,9 +280,9 @@ class _Builder:
         yield Edges(PROGRAM, entry + self.device_count, self.leaving[entry], _no(entry), nothing, _no(entry))
 
     def _floor(self, located: Numbers, distance: Numbers, chosen: Mask) -> Numbers:
-        """The floor of each edge: the 5 % quantile (nearest rank) of the chosen distances on the device, else zero.
+        """Minimum delay of each edge: the 5 % quantile (nearest rank) of the selected device distances, else zero.
 
-        It takes two observations: a single one cannot distinguish a floor from a delay, and would explain itself.
+        It takes two observations: a single one cannot distinguish the minimum from a delay.
         """
         floor = np.zeros(len(distance), np.int64)
         device = self.device[located]
@@ -310,7 +310,7 @@ def _numbers(frame: pl.DataFrame, column: str) -> Numbers:
 
 
 def _positions(frame: pl.DataFrame, column: str, first: int) -> Numbers:
-    """An array that maps each value of the column to its row number plus `first`."""
+    """Return an array that maps each value of the column to its row number plus `first`."""
     values = _numbers(frame, column)
     positions = np.full(int(values.max(initial=-1)) + 1, -1, np.int64)
     positions[values] = np.arange(len(values)) + first

@@ -1,7 +1,8 @@
-"""The time of each device in a window: busy, idle, computing, and exposed copies and communication.
+"""Time of each device in a window: busy, idle, computing, and exposed copies and communication.
 
-Every start and end is an event; between two events the same activities are open. The time covered up to any instant
-is then a running sum, and a window's figure the difference of two of them: one sort answers every figure and window.
+Every start and end is an event; between two events the set of open activities is constant. The covered time up to any
+instant is a running sum, and a window's figure is the difference of two of them, so one sort serves every figure and
+window.
 """
 
 from collections.abc import Mapping
@@ -23,18 +24,18 @@ Times = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Coverage:
-    """Time up to an instant for which a condition held: a function of time, linear between `times`."""
+    """Cumulative time for which a condition held, as a function of time, linear between `times`."""
 
     times: Times
     covered: Times
 
     def between(self, starts: Times, ends: Times) -> Times:
-        """Covered time of each interval [start, end), in ns; zero for intervals that end before they start."""
+        """Return the covered time of each interval [start, end), in ns; zero for intervals of negative length."""
         covered: Times = np.maximum(self._until(ends) - self._until(starts), 0)
         return covered
 
     def within(self, intervals: pl.DataFrame) -> int:
-        """Covered time, in ns, summed over disjoint intervals (start_ns, end_ns)."""
+        """Return the covered time, in ns, summed over disjoint intervals (start_ns, end_ns)."""
         return int(self.between(*bounds(intervals)).sum())
 
     def _until(self, instants: Times) -> Times:
@@ -44,7 +45,7 @@ class Coverage:
         inside = np.clip(segment, 0, len(self.times) - 1)
         following = np.minimum(inside + 1, len(self.times) - 1)
         grows = self.covered[following] - self.covered[inside]
-        # A whole number of open activities holds throughout the segment, so the growth is linear in it.
+        # The number of open activities is constant within a segment, so the growth is linear.
         span = np.maximum(self.times[following] - self.times[inside], 1)
         rate = grows // span
         value = self.covered[inside] + rate * np.minimum(instants - self.times[inside], span)
@@ -66,7 +67,7 @@ def covered_by(starts: Times, ends: Times) -> Coverage:
 
 
 def bounds(intervals: pl.DataFrame) -> tuple[Times, Times]:
-    """The start_ns and end_ns of intervals as arrays."""
+    """Return the start_ns and end_ns of intervals as arrays."""
     return intervals.get_column("start_ns").to_numpy(), intervals.get_column("end_ns").to_numpy()
 
 
@@ -80,10 +81,11 @@ def timeline(
 ) -> pl.DataFrame:
     """Compute rows of the table `timeline` without the session and `busy_bound`.
 
-    `activities` comes from `activities.device_activities`; those of unknown devices are left out. Windows by
-    `window_rule`: each device's first activity to its last one; the same including host calls of the processes that
-    used it; each measured iteration of the pass `trace` that has times. Where several processes ran, a device whose
-    work of an iteration was launched outside its times has no windows of iterations: they are another rank's steps.
+    `activities` comes from `activities.device_activities`; those of unknown devices are omitted. Windows by
+    `window_rule`: from each device's first activity to its last; the same including host calls of the processes that
+    used it; each measured iteration of the pass `trace` that has times. If several processes ran, a device whose work
+    in an iteration was launched outside its times has no iteration windows, because the iterations belong to another
+    rank.
 
     busy_ns is the union over kernels, copies and fills; compute_ns that of compute alone; exposed_copy_ns is
     |all| - |all without copies|; exposed_communication_ns the time in which communication ran and no compute did;
@@ -148,7 +150,7 @@ def _figures(own: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _touching(starts: Times, ends: Times, windows: pl.DataFrame) -> Times:
-    """Count the activities that each window contains a part of; windows drawn around all of them contain all."""
+    """Count the activities that overlap each window; windows around all of them contain all."""
     opened, closed = _times(windows, "window_start_ns"), _times(windows, "window_end_ns")
     begun = np.searchsorted(np.sort(starts), closed, side="left")
     over = np.searchsorted(np.sort(ends), opened, side="right")
@@ -159,7 +161,7 @@ def _touching(starts: Times, ends: Times, windows: pl.DataFrame) -> Times:
 
 
 def _sweep(starts: Times, ends: Times, kinds: Mapping[str, npt.NDArray[np.bool_]]) -> dict[str, Coverage]:
-    """Each measure of the timeline as a function of time; `kinds` masks the activities of each category."""
+    """Return each measure of the timeline as a function of time; `kinds` masks the activities of each category."""
     real = ends > starts
     count = int(real.sum())
     moments = np.concatenate([starts[real], ends[real]])

@@ -1,6 +1,6 @@
-"""Causes of device idle time, one for each gap, and the cost of launching.
+"""Assign one cause to each gap of device idle time, and compute the cost of launching.
 
-How busy the device was is `device_timeline`.
+`device_timeline` computes how busy the device was.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _THREAD: Final = ("process_id", "thread_id")
 
 
 def gaps(activities: pl.DataFrame, api_calls: pl.DataFrame, waits: Waits) -> pl.DataFrame:
-    """The gaps between each device's first and last activity, each with the first cause that holds.
+    """Return the gaps between each device's first and last activity, each with the first cause that applies.
 
     P is the end of the work before, L the call that launched the next activity. `sync`: L's thread was in a blocking
     call at P. `host_wait`: L began after P. `launch_latency`: L had begun, but was still open at P or had begun less
@@ -36,10 +36,10 @@ def gaps(activities: pl.DataFrame, api_calls: pl.DataFrame, waits: Waits) -> pl.
     between activities launched in time. `unknown`: none of these, or no launch is known. `activities` and `waits` come
     from `activities` and `host_waits`. Gaps and busy time together are the window, exactly.
 
-    Besides the columns of the table `gaps`: in_launch_calls_ns, in_launching_operators_ns and outside_ns divide the
-    gap's length by where the launching thread was; null where no launch is known. launches_since_wait counts the
-    launches of the thread between the blocking calls around the gap's own launch; null where the launch is unknown or
-    its thread never waits.
+    In addition to the columns of the table `gaps`: in_launch_calls_ns, in_launching_operators_ns and outside_ns divide
+    the gap by the launching thread's location; null if no launch is known. launches_since_wait counts the thread's
+    launches between the blocking calls around the gap's own launch; null if the launch is unknown or its thread never
+    waits.
     """
     idle = _idle(activities)
     found = (
@@ -59,7 +59,7 @@ def gaps(activities: pl.DataFrame, api_calls: pl.DataFrame, waits: Waits) -> pl.
 
 
 def _idle(activities: pl.DataFrame) -> pl.DataFrame:
-    """The gaps with the activities around them: the last one to end opens a gap, the next one closes it."""
+    """Return the gaps with their adjacent activities: the last one to end opens a gap, the next one closes it."""
     reached = pl.col("end_ns").cum_max().shift(1).over("device_id")
     latest = pl.when((pl.col("end_ns") > reached).fill_null(True)).then("activity")
     return (
@@ -93,7 +93,7 @@ def _facts(activities: pl.DataFrame, waits: Waits) -> pl.DataFrame:
 
 
 def _with_blocking_call(found: pl.DataFrame, waits: Waits) -> pl.DataFrame:
-    """Add the blocking call in which the launching thread was when the device fell idle."""
+    """Add the blocking call of the launching thread that was active when the device became idle."""
     calls = waits.calls.select(
         pl.col(_THREAD).fill_null(-1), opened_ns="start_ns", closed_ns="end_ns", blocking_call_id="call_id"
     ).sort("opened_ns")
@@ -106,10 +106,10 @@ def _with_blocking_call(found: pl.DataFrame, waits: Waits) -> pl.DataFrame:
 
 
 def _thresholds(activities: pl.DataFrame) -> pl.DataFrame:
-    """Usual times on each device, from its own launches.
+    """Typical times on each device, from its own launches.
 
-    The usual launch latency is the median over launches that found their stream empty; a gap between activities
-    launched in time is usual up to the upper outer fence of these gaps (Tukey 1977), Q3 + 3 (Q3 - Q1). Quartiles by
+    The typical launch latency is the median over launches that found their stream empty. A gap between activities
+    launched in time is typical up to the upper outer fence of these gaps (Tukey 1977), Q3 + 3 (Q3 - Q1). Quartiles by
     nearest rank; null below two observations.
     """
     before = row_before(activities, ("process_id", "device_id", "stream_id"))
@@ -144,7 +144,7 @@ def _with_thresholds(found: pl.DataFrame, thresholds: pl.DataFrame) -> pl.DataFr
 
 
 def _with_host(found: pl.DataFrame, activities: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
-    """Add how long the launching thread was in calls that launch, in their operators, and elsewhere."""
+    """Add the launching thread's time in calls that launch, in their operators, and elsewhere."""
     calls = launching(api_calls, activities)
     operators = api_calls.filter(pl.col("domain") == OPERATOR_DOMAIN)
     parts = [
@@ -162,9 +162,9 @@ def _with_host(found: pl.DataFrame, activities: pl.DataFrame, api_calls: pl.Data
 
 
 def _launches_since_wait(activities: pl.DataFrame, waits: Waits) -> pl.DataFrame:
-    """Number of launches between the same two waits, by call_id, for launches of threads that wait at all.
+    """Number of launches between the same two waits, by call_id, for launches of threads that ever wait.
 
-    A copy that waits is a launch, too, and counts before its own wait.
+    A copy that waits is also a launch, and counts before its own wait.
     """
     thread = pl.col(_THREAD).fill_null(-1)
     waiting = waits.calls.select(thread, waited_ns="start_ns").sort("waited_ns").partition_by(_THREAD, as_dict=True)
@@ -181,7 +181,7 @@ def _launches_since_wait(activities: pl.DataFrame, waits: Waits) -> pl.DataFrame
 
 
 def _coverages(calls: pl.DataFrame, operators: pl.DataFrame) -> tuple[Coverage, Coverage]:
-    """Time of a thread in launching calls, and in these or in an operator that contains one."""
+    """Return a thread's time in launching calls, and in these or in an operator that contains one."""
     begun = np.sort(calls.get_column("start_ns").to_numpy())
     starts, ends = bounds(operators)
     launching = np.searchsorted(begun, ends, side="left") > np.searchsorted(begun, starts, side="left")
@@ -262,22 +262,22 @@ def launch_cost(activities: pl.DataFrame, timeline: pl.DataFrame) -> "LaunchCost
 
 @dataclass(frozen=True)
 class LaunchCost:
-    """The launch cost, one row per device."""
+    """Return the launch cost, one row per device."""
 
     devices: pl.DataFrame
 
     @property
     def busiest(self) -> Mapping[str, Any] | None:
-        """The row of the device with the most busy time, the first of equals; None without devices.
+        """Return the row of the device with the most busy time (ties: the first); None without devices.
 
-        A session's figures are this device's: a sum over devices would not be a time that passed.
+        A session's figures are this device's: a sum over devices would not be elapsed time.
         """
         ordered = self.devices.sort("busy_ns", "device_id", descending=[True, False], nulls_last=True)
         return ordered.row(0, named=True) if ordered.height else None
 
 
 def _launches(activities: pl.DataFrame) -> pl.DataFrame:
-    """One activity of each call that launched, for every device that it launched onto."""
+    """Return one activity of each launching call, for every device onto which it launched."""
     linked = activities.select("device_id", "call_id", "call_start_ns", "call_end_ns").drop_nulls("call_id")
     if once_per_call(linked).height == linked.height:
         return linked
@@ -285,7 +285,7 @@ def _launches(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _first_of_empty(activities: pl.DataFrame) -> pl.DataFrame:
-    """The first activity of each call that found its stream empty."""
+    """Return the first activity of each call that found its stream empty."""
     ended = pl.col("end_ns").gather(row_before(activities, ("process_id", "device_id", "stream_id")))
     empty = (ended <= pl.col("call_start_ns")).fill_null(True)
     found = activities.with_columns(empty=empty, first=pl.col("call_id").is_first_distinct()).drop_nulls(
@@ -295,7 +295,7 @@ def _first_of_empty(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _exposed(activities: pl.DataFrame, first: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
-    """|launches and busy| - |busy| within each window, which is the launches' time without device work."""
+    """|launches and busy| - |busy| within each window: the time of launches without device work."""
     exposed = []
     for window in windows.partition_by("device_id"):
         at, device = window.select(start_ns="window_start_ns", end_ns="window_end_ns"), window.item(0, "device_id")

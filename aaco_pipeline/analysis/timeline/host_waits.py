@@ -1,11 +1,11 @@
-"""Host calls that waited for device work, and the work they waited for, from the tracer's records or inferred."""
+"""Host calls that waited for device work, and that work, from the tracer's records or inferred."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import polars as pl
 
-#: Names of blocking calls of HIP, CUDA and its driver, by what they wait for.
+#: Names of blocking calls of HIP, CUDA and the CUDA driver, by the awaited object.
 _BLOCKING: Final = {
     "device": r"^(?:hip|cuda|cu)(?:Device|Ctx|Thread)Synchronize",
     "stream": r"^(?:hip|cuda|cu)StreamSynchronize",
@@ -36,10 +36,10 @@ class Waits:
 def waits(activities: pl.DataFrame, calls: pl.DataFrame, synchronizations: pl.DataFrame) -> Waits:
     """Find the waits of a session; `activities` and `calls` come from `activities`.
 
-    Blocking are synchronizations, by name, and copy calls that returned only after their own copy had ended. A call
-    waited for the last work issued before it: on every stream of the device for a device-wide wait, or on the stream or
-    before the event's record named by `synchronizations`; where none is named, the last work of the same thread
-    (inferred). Work that ended after the call returned was not waited for.
+    Blocking calls are synchronizations, by name, and copy calls that returned only after their own copy had ended. A
+    call waited for the last work issued before it: on every stream of the device for a device-wide wait, or on the
+    stream or before the event record named by `synchronizations`. If none is named, it waited for the last work of the
+    same thread (inferred). Work that ended after the call returned was not awaited.
     """
     if calls.is_empty() and synchronizations.is_empty():
         return _nothing_waited(activities, calls)
@@ -58,7 +58,7 @@ def waits(activities: pl.DataFrame, calls: pl.DataFrame, synchronizations: pl.Da
     awaited = (
         awaited.join(waiting, on="call_id").join(ended, on="activity").filter(pl.col("ended_ns") <= pl.col("end_ns"))
     )
-    # A later wait of the same thread for the same work finds it done: only the first one explains anything.
+    # A later wait of the same thread for the same work returns at once: only the first one explains anything.
     awaited = awaited.sort("start_ns", maintain_order=True).unique([*_THREAD, "activity"], keep="first")
     return Waits(
         waiting,
@@ -68,7 +68,7 @@ def waits(activities: pl.DataFrame, calls: pl.DataFrame, synchronizations: pl.Da
 
 
 def _nothing_waited(activities: pl.DataFrame, calls: pl.DataFrame) -> Waits:
-    """The result of `waits` without any host call, as with runtimes that call their kernels directly."""
+    """Return the result of `waits` without any host call, as with runtimes that call their kernels directly."""
     activity = activities.schema["activity"]
     named = {name: calls.schema[name] for name in ("call_id", "outermost_call_id")}
     return Waits(
@@ -79,7 +79,7 @@ def _nothing_waited(activities: pl.DataFrame, calls: pl.DataFrame) -> Waits:
 
 
 def _issued(activities: pl.DataFrame) -> pl.DataFrame:
-    """Activities in the order of their launch; one without a known launch counts from its own start."""
+    """Return activities in launch order; one without a known launch is sorted by its own start."""
     return activities.select(
         "activity",
         pl.col(_STREAM).fill_null(-1),
@@ -91,7 +91,7 @@ def _issued(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _blocking(calls: pl.DataFrame, synchronizations: pl.DataFrame) -> pl.DataFrame:
-    """The synchronizing calls with scope and the work they waited for according to the tracer, in order of start."""
+    """Return synchronizing calls with their scope and awaited work according to the tracer, sorted by start."""
     found = pl.concat(
         [calls_named(calls, pattern).with_columns(scope=pl.lit(scope)) for scope, pattern in _BLOCKING.items()]
     ).join(_stated(calls, synchronizations), on=["process_id", "correlation_id"], how="left")
@@ -103,7 +103,7 @@ def _blocking(calls: pl.DataFrame, synchronizations: pl.DataFrame) -> pl.DataFra
 
 
 def calls_named(calls: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    """The calls whose name matches the pattern; there are few names and many calls."""
+    """Return the calls whose name matches the pattern; few names, many calls."""
     names = calls.get_column("name").unique().cast(pl.String)
     return calls.filter(pl.col("name").is_in(names.filter(names.str.contains(pattern)).implode()))
 
@@ -133,14 +133,14 @@ def _stated(calls: pl.DataFrame, synchronizations: pl.DataFrame) -> pl.DataFrame
 
 
 def _blocking_copies(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Copies whose own call returned only after they had ended, with that call."""
+    """Return copies whose own call returned only after they had ended, with that call."""
     copies = activities.filter(pl.col("activity_kind") == "memory_copy").drop_nulls("call_id")
     done = copies.filter(pl.col("end_ns") <= pl.col("call_end_ns")).select("activity", "call_id")
     return calls_named(calls, _COPYING).join(done, on="call_id").select(*_CALL, "activity")
 
 
 def _everything_before(blocking: pl.DataFrame, issued: pl.DataFrame) -> pl.DataFrame:
-    """For waits of a whole device: the last activity of each of its streams, on every device where none is named."""
+    """For device-wide waits: the last activity of each of the device's streams, on every device if none is named."""
     streams = (
         issued.select(_STREAM).unique(maintain_order=True).rename({"device_id": "on_device", "stream_id": "on_stream"})
     )
@@ -152,7 +152,7 @@ def _everything_before(blocking: pl.DataFrame, issued: pl.DataFrame) -> pl.DataF
 
 
 def _before(blocking: pl.DataFrame, issued: pl.DataFrame) -> pl.DataFrame:
-    """For waits of a stream or an event: the last activity before it on the stream, else the thread's own last one."""
+    """For stream or event waits: the last activity before it on the stream, else the thread's own last one."""
     known = (
         pl.col("device_id").is_not_null() & pl.col("waited_stream").is_not_null() & pl.col("waited_ns").is_not_null()
     )
@@ -185,7 +185,7 @@ def _handed_over(
         pairs = _next(source, issued, "start_ns", _STREAM)
     else:
         recorded = calls_named(calls, _RECORD).select(*_THREAD, at_ns="start_ns", recorded_ns="start_ns")
-        # Some tracers leave the records out; the wait then stands in for its record, which came shortly before.
+        # Some tracers omit the records; the wait then substitutes for its record, which came shortly before.
         pairs = _asof(waiting, recorded, ("start_ns", "at_ns"), _THREAD, "backward")
         pairs = pairs.with_columns(pl.coalesce("recorded_ns", "start_ns"))
         linked = issued.filter(pl.col("linked"))
@@ -196,7 +196,7 @@ def _handed_over(
 
 
 def _between_streams(pairs: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """The pairs on different streams; on one stream their order is implied anyway."""
+    """Return the pairs on different streams; on one stream the order is implied anyway."""
     own = activities.select("activity", "device_id", "stream_id")
     both = pairs.join(own.rename({"activity": "source"}), on="source").join(
         own.rename({"activity": "target"}), on="target", suffix="_target"
@@ -208,12 +208,12 @@ def _between_streams(pairs: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFr
 
 
 def _latest(left: pl.DataFrame, issued: pl.DataFrame, at: str, by: tuple[str, ...]) -> pl.DataFrame:
-    """Add to `left` the last activity issued at or before its time `at`, where there is one."""
+    """Add to `left` the last activity issued at or before its time `at`, if any."""
     return _issued_at(left, issued, at, by, "backward")
 
 
 def _next(left: pl.DataFrame, issued: pl.DataFrame, at: str, by: tuple[str, ...]) -> pl.DataFrame:
-    """Add to `left` the first activity issued at or after its time `at`, where there is one."""
+    """Add to `left` the first activity issued at or after its time `at`, if any."""
     return _issued_at(left, issued, at, by, "forward")
 
 

@@ -1,10 +1,10 @@
 """The longest path through a network of activities, and the slack of every activity.
 
-The critical path method needs longest paths. The observed schedule turns them into shortest ones: an edge's wait,
-the target's observed start minus the earliest one the edge allows, is never negative, and along any path the waits
-are exactly the difference between the path's length and the time between its ends. The longest path is the one with
-the least waiting, which Dijkstra's algorithm finds in compiled code without a topological order:
-ES(v) = start(v) - window start - least waiting up to v, and backwards alike. `critical_path` turns it into frames.
+The critical path method needs longest paths. The observed schedule turns them into shortest paths: an edge's wait, the
+target's observed start minus the earliest one that the edge allows, is never negative. Along any path, the waits add up
+to the time between its ends minus the path's length. The longest path therefore has the least waiting, which Dijkstra's
+algorithm finds in compiled code without a topological order: ES(v) = start(v) - window start - least waiting up to v,
+and likewise backwards. `critical_path` converts it to frames.
 """
 
 from dataclasses import dataclass
@@ -41,15 +41,15 @@ class Schedule:
 
     @property
     def unexplained_ns(self) -> int:
-        """The time that no activity and no lag on the longest path explains."""
+        """Return the time that no activity and no lag on the longest path explains."""
         return self.window_ns - self.path_ns
 
 
 def edge_waits(network: Network, weights: Numbers | None = None, scale: int = 1) -> Numbers:
-    """Time each edge's target waited beyond the edge, in ns, never negative; optionally with other weights.
+    """Return how long each edge's target waited beyond the edge, in ns, never negative; optionally with other weights.
 
-    `scale` multiplies the observed schedule, which keeps the waits of longer weights from becoming negative.
-    Raises ValueError for a network whose edges contradict its times.
+    `scale` multiplies the observed schedule, so that waits stay non-negative with longer weights. Raises ValueError for
+    a network whose edges contradict its times.
     """
     start = network.start_ns * scale
     weight = network.weight_ns if weights is None else weights
@@ -62,7 +62,7 @@ def edge_waits(network: Network, weights: Numbers | None = None, scale: int = 1)
 
 
 def schedule_of(network: Network, waits: Numbers) -> Schedule:
-    """Run the forward and the backward pass over the network, whose edges have these waits."""
+    """Run the forward and the backward pass over the network with these edge waits."""
     ends = _Ends(network)
     graph = _Graph(network, ends, waits, network.weight_ns, 1)
     least, before = graph.forward(_Rows(ends.first, ends.second, ends.count + 2), predecessors=True)
@@ -81,7 +81,7 @@ def schedule_of(network: Network, waits: Numbers) -> Schedule:
 
 
 class LongestPaths:
-    """The longest path of one network with other weights of its nodes; what depends only on edges is computed once."""
+    """The longest path of one network with other node weights; quantities that depend only on edges are cached."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -89,10 +89,10 @@ class LongestPaths:
         self._by_first = _Rows(self._ends.first, self._ends.second, self._ends.count + 2)
 
     def length(self, weights: Numbers) -> int:
-        """The length in ns of the longest path when the nodes have these weights (>= 0), own times and lags."""
+        """Return the length in ns of the longest path with these node weights (>= 0), including lags."""
         longer = weights > self._network.weight_ns
         if np.any(longer & (self._network.weight_ns == 0)):
-            # It would need an unbounded scale.
+            # This would need an unbounded scale.
             message = "a node without weight cannot become longer"
             raise ValueError(message)
         scale = int((-(-weights[longer] // self._network.weight_ns[longer])).max(initial=1))
@@ -119,9 +119,9 @@ def first_start(network: Network) -> int:
 
 
 class _Ends:
-    """The edges of the network, and those that join it to a source (the window's start) and a sink (its end).
+    """Return the edges of the network, plus those to a source (the window's start) and a sink (its end).
 
-    The source reaches the `roots`, which have no predecessor; `leaves`, whose end nothing waits for, reach the sink.
+    The source leads to the `roots`, which have no predecessor; `leaves`, for whose end nothing waits, lead to the sink.
     """
 
     def __init__(self, network: Network) -> None:
@@ -148,7 +148,7 @@ class _Rows:
         self._second = second[self._order]
 
     def graph(self, wait: Numbers) -> "csr_array":
-        """The graph with these edge lengths, including those of length zero."""
+        """Return the graph with these edge lengths, including those of length zero."""
         from scipy.sparse import csr_array
 
         lengths = wait[self._order].astype(np.float64)
@@ -156,7 +156,7 @@ class _Rows:
 
 
 class _Graph:
-    """The network between its source and its sink, each edge as long as its wait."""
+    """The network between its source and its sink, with each edge as long as its wait."""
 
     def __init__(self, network: Network, ends: _Ends, waits: Numbers, weights: Numbers, scale: int) -> None:
         start = network.start_ns * scale
@@ -186,7 +186,7 @@ class _Graph:
         return _whole(dijkstra(rows.graph(self.wait), indices=self._ends.sink))
 
     def free_slack(self, least: Numbers) -> Numbers:
-        """The largest delay of each node's end that does not move a successor's earliest start."""
+        """Return the largest delay of each node's end that does not move a successor's earliest start."""
         ends = self._ends
         room = self.wait + least[ends.first] - least[ends.second]
         free = np.full(ends.count + 2, np.iinfo(np.int64).max)
@@ -209,5 +209,5 @@ class _Graph:
 
 
 def _whole(distances: npt.NDArray[np.float64]) -> Numbers:
-    """Distances as int64; the source reaches every node, only it and the sink may be unreachable from each other."""
+    """Return distances as int64; the source reaches every node, and only source and sink may be disconnected."""
     return np.where(np.isfinite(distances), distances, 0).astype(np.int64)

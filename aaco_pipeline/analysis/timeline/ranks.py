@@ -1,9 +1,9 @@
 """Align the clocks of a job's processes.
 
-Processes of one host whose tracer used one clock are on one axis by construction. Others are compared through the
-collectives both took part in: an operation that no rank can finish before the last has begun ends everywhere at nearly
-the same moment, so the difference of its ends is the clocks' offset. Besides this estimate there is a bound that holds
-in any case: on every rank such an operation ends after it has begun on every other.
+Processes of one host whose tracer used one clock already share a time axis. Others are compared through the collectives
+in which both took part. An operation that no rank can finish before the last has begun ends everywhere at nearly the
+same moment, so the difference of its ends is the clock offset. There is also a strict bound: on every rank, such an
+operation ends after it has begun on every other.
 """
 
 from collections.abc import Mapping
@@ -29,9 +29,9 @@ SAME_PROCESS: Final = "same_process"
 SAME_HOST: Final = "same_host"
 COLLECTIVES: Final = "collectives"
 NONE: Final = "none"
-#: From this many collectives on their spread counts: the chance that all ends err to one side is then 2 in 1,024.
+#: From this many collectives on, their spread counts: the probability that all ends err to one side is then 2 in 1,024.
 ENOUGH: Final = 10
-#: A drift is accepted when its slope is this many standard errors away from zero.
+#: A drift is accepted if its slope is this many standard errors away from zero.
 SIGNIFICANCE: Final = 5.0
 _ONE_CLOCK: Final = "one clock was read; how well the tracer places device times on it is not stated"
 Numbers = npt.NDArray[np.int64]
@@ -40,7 +40,7 @@ _ROW: Final = {**polars_types("rank_clocks"), "clock": pl.Int32()}
 
 @dataclass(frozen=True)
 class Estimate:
-    """The offset to add to a clock, correct within `uncertainty_ns`; None with the reason."""
+    """The offset to add to a clock, correct within `uncertainty_ns`; None with a reason."""
 
     offset_ns: int | None
     uncertainty_ns: int | None
@@ -62,9 +62,9 @@ class Ends:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes' clocks and parts in collectives, in the columns of the analyses, and why parts were unmatched.
+    """The processes' clocks and parts in collectives, in analysis columns, and the reasons for unmatched parts.
 
-    `numbered`: the capture numbers the collectives; `described`: it states the communicator of any of them.
+    `numbered`: the capture numbers the collectives; `described`: it states the communicator of at least one.
     """
 
     clocks: pl.DataFrame
@@ -75,10 +75,10 @@ class Ranks:
 
 
 def ranks_of(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame, calls: pl.DataFrame) -> Ranks:
-    """Clocks and collectives over the whole capture, because numbers within a communicator count from its beginning.
+    """Clocks and collectives over the complete capture, because communicator sequence numbers start with it.
 
     `tables` are dispatches, memory_copies, kernels, api_calls, markers, processes and clock_domains; `activities` and
-    `calls` come from `recorded` and cover the measured iterations alone.
+    `calls` come from `recorded` and cover only the measured iterations.
     """
     if (activities.get_column("category") == COMMUNICATION).any():
         activities = device_activities(timed(tables["dispatches"]), tables["memory_copies"], tables["kernels"], calls)
@@ -97,10 +97,10 @@ def ranks_of(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame, calls
 
 
 def rank_clocks(processes: pl.DataFrame, clock_domains: pl.DataFrame, matched: Matched) -> pl.DataFrame:
-    """Compute rows of the table `rank_clocks` without the session, and `clock`, equal where one clock was read.
+    """Compute rows of the table `rank_clocks` without the session, and `clock`, equal for processes with one clock.
 
-    The reference is the process with the lowest rank, or the lowest number where no rank is stated. An estimate rests
-    on collectives that processes of both clocks took part in; clocks that meet only through a third one have none.
+    The reference is the process with the lowest rank, or the lowest number if no rank is stated. An estimate uses
+    collectives in which processes of both clocks took part; clocks connected only through a third one have no estimate.
     """
     if not processes.height:
         return pl.DataFrame(schema=_ROW)
@@ -125,11 +125,11 @@ def rank_clocks(processes: pl.DataFrame, clock_domains: pl.DataFrame, matched: M
 
 
 def estimate(ends: Ends) -> Estimate:
-    """Estimate the offset to add to times of a clock, from the collectives that both clocks saw.
+    """Estimate the offset to add to a clock's times, from the collectives that both clocks recorded.
 
-    It is the median difference of the ends, after a linear drift where that is significant (least squares). Its
-    uncertainty is the largest deviation from it, from `ENOUGH` collectives on, and never more than the bound that the
-    collectives set: max(reference start - end) <= offset <= min(reference end - start).
+    It is the median difference of the ends, after removing a linear drift if that is significant (least squares). Its
+    uncertainty is the largest deviation from it, from `ENOUGH` collectives on, and at most the bound set by the
+    collectives: max(reference start - end) <= offset <= min(reference end - start).
     """
     count = len(ends.end)
     if not count:
@@ -156,16 +156,16 @@ def estimate(ends: Ends) -> Estimate:
 
 
 def _clocks(processes: pl.DataFrame, clock_domains: pl.DataFrame) -> pl.DataFrame:
-    """Processes (process_id, rank) with a number that is equal where their times were read from one clock."""
+    """Processes (process_id, rank) with a number that is equal if their times were read from one clock."""
     hosts = processes.get_column("host").n_unique()
-    # A host's clock that could not be tied to another has no uncertainty. More of these than hosts means that one host
-    # was traced with several clocks, and which process used which is not known.
+    # A host's clock that could not be linked to another has no uncertainty. If there are more of these than hosts, one
+    # host was traced with several clocks, and it is unknown which process used which.
     untied = clock_domains.filter((pl.col("domain") != "realtime") & pl.col("uncertainty_ns").is_null()).height
     one_each = pl.lit(untied < hosts)
     name = (
         pl.when(one_each & pl.col("host").is_not_null())
         .then(pl.format("host {}", "host"))
-        # Processes with one identifier belong to one capture.
+        # Processes with the same identifier belong to one capture.
         .when(pl.col("guid").is_not_null())
         .then(pl.format("capture {}", "guid"))
         .otherwise(pl.format("process {}", "process_id"))
@@ -174,7 +174,7 @@ def _clocks(processes: pl.DataFrame, clock_domains: pl.DataFrame) -> pl.DataFram
 
 
 def _shared(parts: pl.DataFrame, clocks: pl.DataFrame, reference: int) -> pl.DataFrame:
-    """The columns of `Ends` for each collective and clock other than the reference's, where both took part."""
+    """Return the columns of `Ends` for each collective and non-reference clock, if both took part."""
     usable = parts.filter(pl.col("matched") & pl.col("name").is_in(SYNCHRONIZING) & (pl.col("participants") > 1))
     each = (
         usable.join(clocks, on="process_id")
@@ -194,7 +194,7 @@ def _from_collectives(shared: pl.DataFrame, clock: int) -> Estimate:
 
 
 def _drift(time: Numbers, difference: Numbers) -> float | None:
-    """The slope of the differences over time where it is significant, else None."""
+    """Return the slope of the differences over time if it is significant, else None."""
     x = time - time.mean()
     y = (difference - difference[0]).astype(np.float64)
     y -= y.mean()
@@ -204,13 +204,13 @@ def _drift(time: Numbers, difference: Numbers) -> float | None:
     slope = float(x @ y) / spread
     residual = y - slope * x
     error = float(np.sqrt((residual @ residual) / max(len(x) - 2, 1) / spread))
-    # A slope that moves no time by as much as a nanosecond comes from rounding.
+    # A slope that changes no time by a nanosecond is a rounding error.
     if abs(slope) <= SIGNIFICANCE * error or abs(slope) * float(np.ptp(time)) < 2:
         return None
     return slope
 
 
 def _median(values: Numbers) -> int:
-    """The median in whole ns, rounded down between two."""
+    """Return the median in whole ns, rounded down between two values."""
     ordered = np.sort(values)
     return int(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) // 2

@@ -1,4 +1,4 @@
-"""The state of alerts from their events, the classification of findings, and confirmation in a second time slot."""
+"""Derive the state of alerts from their events, classify findings, and confirm them in a second time slot."""
 
 from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
@@ -18,18 +18,18 @@ RECOVERING: Final = "recovering"
 RESOLVED: Final = "resolved"
 MISSING: Final = "missing"
 
-#: Events that set the state of an alert, which has the same name.
+#: Events that set the state of an alert; the state has the event's name.
 STATES: Final = (SUSPECTED, CONFIRMED, CLEARED, ACKNOWLEDGED, RESOLVED, MISSING)
 #: States in which an alert is over.
 OVER: Final = (CLEARED, RESOLVED)
-#: The key of a benchmark, which has at most one open suspicion at a time.
+#: Key of a benchmark, which has at most one open suspicion at a time.
 BENCHMARK: Final = ("workload", "backend", "host")
 #: Events that report a difference of the candidate.
 _FINDINGS: Final = (SUSPECTED, CONFIRMED)
 
 
 def alerts(events: pl.DataFrame) -> pl.DataFrame:
-    """The current state of each alert.
+    """Return the current state of each alert.
 
     Parameters
     ----------
@@ -73,10 +73,10 @@ def alerts(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def may_enter_rolling(events: pl.DataFrame, night: date) -> bool:
-    """True when a night of one benchmark may enter the rolling baseline.
+    """Return whether a night of one benchmark may enter the rolling baseline.
 
-    `events` are the rows of `alerts` of that benchmark. A missing night may not enter, and neither may a night with an
-    alert that is neither over nor acknowledged; a night whose suspicion was cleared may.
+    `events` are the benchmark's rows of `alerts`. Missing nights may not enter, nor may nights with an alert that is
+    neither over nor acknowledged; a night whose suspicion was cleared may.
     """
     if events.filter((pl.col("event") == MISSING) & (pl.col("night") == night)).height:
         return False
@@ -93,7 +93,7 @@ Row = Mapping[str, Any]
 
 
 def sorted_as(now: Row, before: Row | None) -> tuple[str, str | None]:
-    """The class of a campaign's finding with a sentence: the first explanation that applies.
+    """Classify a campaign's finding, with a sentence: the first explanation that applies.
 
     Parameters
     ----------
@@ -128,16 +128,16 @@ def _explanations(now: Row, before: Row | None) -> Iterator[tuple[str, str]]:
 
 
 def method_changes(before: Row, now: Row) -> list[str]:
-    """Differences of the method of two campaigns, as `key: before → now`; facts that only one has are ignored."""
+    """Describe method differences of two campaigns as `key: before → now`; facts missing on one side are ignored."""
     earlier, later = (dict(one["method"]) for one in (before, now))
     shared = sorted(earlier.keys() & later.keys())
     return [f"{key}: {earlier[key]} → {later[key]}" for key in shared if earlier[key] != later[key]]
 
 
-#: Time between the starts of the first slot's last session and the second slot's first one: other work on the host has
-#: usually ended by then.
+#: Minimum time between the last session of the first slot and the first session of the second: other work on the host
+#: has usually ended by then.
 BETWEEN_SLOTS: Final = timedelta(minutes=30)
-#: Blocks of a confirming campaign: twice those of a night.
+#: Blocks of a confirming campaign: twice as many as in a night.
 CONFIRMING_BLOCKS: Final = 20
 #: False discovery rate of a confirmation.
 CONFIRMED_AT: Final = 0.01
@@ -148,7 +148,7 @@ _RECORDED: Final = {"hosts": "host", "devices": "device", "boots": "boot"}
 def both_slots(
     first: pl.DataFrame, second: pl.DataFrame, plan: Plan, policy_ratio: float, ledger: pl.DataFrame
 ) -> pl.DataFrame:
-    """The verdict over the blocks of both slots, one row for each campaign of the second.
+    """Return the verdict over the blocks of both slots, one row for each campaign of the second.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def both_slots(
 
 
 def confirmation(first: Row, second: Row, above: float) -> tuple[str, list[str]]:
-    """`confirmed`, `cleared`, or `unconfirmed` when the second slot cannot decide, with the reasons as sentences.
+    """Return `confirmed`, `cleared`, or `unconfirmed` if the second slot is inconclusive, with reasons as sentences.
 
     Parameters
     ----------
@@ -221,15 +221,15 @@ def confirmation(first: Row, second: Row, above: float) -> tuple[str, list[str]]
 
 
 def changes(first: Row, second: Row) -> list[str]:
-    """Changes of baseline and method between two campaigns of a benchmark."""
+    """Describe changes of baseline and method between two campaigns of a benchmark."""
     replaced = ["the baseline was replaced"] if first["baseline_sha256"] != second["baseline_sha256"] else []
     return replaced + method_changes(first, second)
 
 
 def is_over(alert: Row, now: Row) -> bool:
-    """True when a campaign shows the end of an alert: its whole interval lies below that of the alert.
+    """Return whether a campaign shows the end of an alert: its whole interval is below the alert's.
 
-    `alert` is a row of `alerts`. False for a campaign without interval, on a busy host or with a placebo that differs.
+    `alert` is a row of `alerts`. False for a campaign without an interval, on a busy host or with a differing placebo.
     """
     if alert["ci_low"] is None or next(_doubts(now), None) is not None:
         return False
@@ -237,7 +237,7 @@ def is_over(alert: Row, now: Row) -> bool:
 
 
 def are_apart(first: Row, second: Row) -> bool:
-    """True when two campaigns are separate time slots: different nights, or half an hour apart."""
+    """Return whether two campaigns are separate time slots: different nights, or at least half an hour apart."""
     if first["night"] != second["night"]:
         return True
     began = (first["last_at"], second["first_at"])
@@ -245,13 +245,13 @@ def are_apart(first: Row, second: Row) -> bool:
 
 
 def grade(first: Row, second: Row) -> str:
-    """The grade of both slots together: `one boot`, `two boots` or `two devices`."""
+    """Return the grade of both slots together: `one boot`, `two boots` or `two devices`."""
     devices, boots = ({*first[name], *second[name]} for name in ("devices", "boots"))
     return "two devices" if len(devices) > 1 else "two boots" if len(boots) > 1 else "one boot"
 
 
 def _doubts(now: Row) -> Iterator[str]:
-    """Reasons why a campaign decides nothing, the most serious first."""
+    """Reasons why a campaign is inconclusive, most serious first."""
     if now["ci_low"] is None or now["q_value"] is None:
         yield f"it came to no interval: {now['verdict']}"
     if len(now["slow_arms"]) > 1:

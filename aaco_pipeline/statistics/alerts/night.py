@@ -1,4 +1,4 @@
-"""The alert events of one night, including benchmarks without a verdict; `events` derives the state from them."""
+"""Create the alert events of one night, including benchmarks without a verdict; `events` derives the state."""
 
 import hashlib
 from collections import defaultdict
@@ -33,9 +33,9 @@ from aaco_pipeline.statistics.verdicts.decision import HARDWARE_DIFFERS, REGRESS
 
 Row = Mapping[str, Any]
 
-#: The columns of a campaign of a night. Lists of hosts, devices and boots are null when a session did not record its
-#: own; `is_identical` is True when both arms are the same code; `method` has pairs of a key and its value; the last
-#: four columns are for both time slots together.
+#: Columns of a campaign of a night. Lists of hosts, devices and boots are null if a session did not record its own;
+#: `is_identical` is True if both arms are the same code; `method` contains key-value pairs; the last four columns cover
+#: both time slots together.
 SIGHTINGS: Final = {
     "campaign_id": pl.String(),
     **{name: pl.String() for name in BENCHMARK},
@@ -60,7 +60,7 @@ _NOTHING_TO_JUDGE: Final = (HARDWARE_DIFFERS, WITHHELD)
 
 
 def night_events(sightings: pl.DataFrame, events: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
-    """The events of one time slot.
+    """Return the events of one time slot.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def night_events(sightings: pl.DataFrame, events: pl.DataFrame, earlier: pl.Data
 
 
 def missing_alert(night: date, workload: str, backend: str) -> str:
-    """The id of the alert for missing verdicts of a benchmark from that night on."""
+    """Return the id of the alert for a benchmark's missing verdicts from that night on."""
     name = hashlib.sha256(f"{workload}\n{backend}".encode()).hexdigest()[:8]
     return f"missing-{night:%Y%m%d}-{name}"
 
@@ -104,13 +104,13 @@ def _benchmark(row: Row) -> tuple[str | None, ...]:
 
 
 def _last_of_each(earlier: pl.DataFrame) -> dict[tuple[str | None, ...], Row]:
-    """The last campaign of a first slot, by benchmark."""
+    """Return the last first-slot campaign of each benchmark."""
     firsts = earlier.filter(pl.col("confirms").is_null()).sort("first_at", maintain_order=True)
     return {_benchmark(row): row for row in firsts.iter_rows(named=True)}
 
 
 def _of_campaign(now: Row, standing: list[Row], known: Mapping[str, Row], before: Row | None) -> Iterator[Row]:
-    """The events of one campaign, given the open alerts of its workload and backend."""
+    """Return the events of one campaign, given the open alerts of its workload and backend."""
     gaps = [alert for alert in standing if alert["is_gap"]]
     findings = [alert for alert in standing if not alert["is_gap"] and _benchmark(alert) == _benchmark(now)]
     above = _above(findings)
@@ -139,7 +139,7 @@ def _missing(now: Row, gaps: list[Row]) -> Row:
 
 
 def _above(standing: list[Row]) -> float:
-    """The highest upper limit of the open alerts, 1 without any."""
+    """Return the highest upper limit of the open alerts; 1 if there are none."""
     return max((alert["ci_high"] for alert in standing if alert["state"] != SUSPECTED), default=1.0)
 
 
@@ -174,7 +174,7 @@ _FIGURES: Final = ("effect_ratio", "ci_low", "ci_high")
 
 
 def _towards_its_end(now: Row, alert: Row, last: Row) -> Iterator[Row]:
-    """The event when the end of an alert is seen once or twice, or when a second slot does not show it."""
+    """Return the event if the end of an alert is seen once or twice, or if a second slot does not show it."""
     interval = f"{now['ci_high']:.4f}" if now["ci_high"] is not None else "unknown"
     held = f"its upper limit, {interval}, against the alert's lower limit, {alert['ci_low']:.4f}"
     if not is_over(alert, now):
@@ -187,7 +187,7 @@ def _towards_its_end(now: Row, alert: Row, last: Row) -> Iterator[Row]:
 
 
 def _event(now: Row, alert: str, event: str, **columns: Any) -> Row:
-    """A row of `alerts` with the figures of the campaign, replaced by `columns`."""
+    """Build a row of `alerts` with the campaign's figures, overridden by `columns`."""
     return {
         **dict.fromkeys(_EVENTS),
         **{name: now[name] for name in (*BENCHMARK, "metric", "night", "q_value", *_FIGURES)},
@@ -199,14 +199,14 @@ def _event(now: Row, alert: str, event: str, **columns: Any) -> Row:
     }
 
 
-#: Time from the beginning of its day in UTC to the end of a night.
+#: Time from the start of its UTC day to the end of a night.
 OVER_AFTER: Final = timedelta(hours=24)
 #: Number of past nights that are checked; a longer outage of the pipeline raises no further alerts.
 LOOKED_BACK: Final = 7
 
 
 def nights_over(now: datetime, weekdays: Collection[int]) -> list[date]:
-    """The nights of the calendar that are over at `now`, the oldest first; weekdays as numbers, Monday is 0."""
+    """Return the calendar nights that are over at `now`, oldest first; weekdays are numbers, Monday is 0."""
     last = (now.astimezone(UTC) - OVER_AFTER).date()
     nights = [last - timedelta(days=back) for back in reversed(range(LOOKED_BACK))]
     return [night for night in nights if night.weekday() in weekdays]
@@ -215,7 +215,7 @@ def nights_over(now: datetime, weekdays: Collection[int]) -> list[date]:
 def missing_events(
     benchmarks: Iterable[tuple[str, str]], seen: pl.DataFrame, events: pl.DataFrame, nights: list[date]
 ) -> pl.DataFrame:
-    """New `missing` events for every benchmark and night without a verdict.
+    """Create `missing` events for every benchmark and night without a verdict.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The exact account of a session's measured steps: T = kernels and copies + idle time - overlap, in nanoseconds."""
+"""Account for a session's measured steps exactly: T = kernels and copies + idle time - overlap, in nanoseconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ import polars as pl
 
 Ns = npt.NDArray[np.int64]
 
-#: The step rule when neither iterations nor repetitions are known.
+#: Step rule if neither iterations nor repetitions are known.
 WHOLE: Final = "the whole recording"
-#: Smallest number of other steps that define a usual step.
+#: Minimum number of other steps that define a typical step.
 _LEAST_OTHER_STEPS: Final = 2
 _TEXT: Final = pl.String
 
@@ -26,7 +26,7 @@ class Axis:
         self.length = int(self._before[-1])
 
     def of(self, instants: pl.Series) -> pl.Series:
-        """Instants (int64 ns) on this axis; instants between steps are moved to their borders."""
+        """Map instants (int64 ns) to this axis; instants between steps are moved to the nearest boundary."""
         at = instants.to_numpy()
         step = np.searchsorted(self._starts, at, side="right") - 1
         known = np.clip(step, 0, None)
@@ -34,22 +34,22 @@ class Axis:
         return pl.Series(np.where(step < 0, 0, self._before[known] + within), dtype=pl.Int64)
 
     def step_of(self, instants: pl.Series) -> pl.Series:
-        """The number of the last step that has begun; -1 before the first one."""
+        """Return the number of the last step that has begun; -1 before the first one."""
         return pl.Series(np.searchsorted(self._starts, instants.to_numpy(), side="right") - 1, dtype=pl.Int64)
 
     def holds(self, instants: pl.Series) -> pl.Series:
-        """True for instants in a step."""
+        """Return which instants are in a step."""
         at = instants.to_numpy()
         step = np.searchsorted(self._starts, at, side="right") - 1
         return pl.Series((step >= 0) & (at < self._ends[np.clip(step, 0, None)]), dtype=pl.Boolean)
 
 
 def measured_steps(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame) -> tuple[int, str, Ns, Ns] | str:
-    """The number of steps, their rule, and their starts and ends in order, without overlap; or why there are none.
+    """Return the number of steps, their rule, and their disjoint starts and ends in order; or the reason for none.
 
-    Steps are the measured iterations of the pass `trace`, cut at the beginning of the steady part, and without a first
-    one in which the recorder starts. Without iterations they are the repetitions of the steady part, and without these
-    the whole recording is one step.
+    Steps are the measured iterations of the pass `trace`, cut at the beginning of the steady part and without a first
+    one in which the recorder starts. Without iterations, they are the repetitions of the steady part; without those,
+    the recording is a single step.
     """
     steady = tables["session_parts"].filter(pl.col("part").cast(_TEXT) == "steady")
     pieces = steady.select("device_id", "start_ns", "end_ns", "repetitions").sort("start_ns")
@@ -78,9 +78,9 @@ def measured_steps(tables: Mapping[str, pl.DataFrame], activities: pl.DataFrame)
 
 
 def _after_set_up(starts: Ns, steady_ns: int, activities: pl.DataFrame) -> Ns:
-    """The steps' starts without the set-up of the device before the steady part.
+    """Return the steps' starts without the device set-up before the steady part.
 
-    A step in which the device had done nothing by then stays whole: the time to its first kernel is a part of it.
+    A step in which the device had done nothing yet stays complete: the time to its first kernel is part of it.
     """
     began = activities.get_column("start_ns").to_numpy()
     early = np.sort(began[began < steady_ns])
@@ -89,9 +89,9 @@ def _after_set_up(starts: Ns, steady_ns: int, activities: pl.DataFrame) -> Ns:
 
 
 def _begins_recorder(starts: Ns, activities: pl.DataFrame) -> bool:
-    """True when the recorder starts in the first step.
+    """Return whether the recorder starts in the first step.
 
-    The time to its first kernel is then more than twice as long as in any other step, of which there are two or more.
+    The time to its first kernel is then more than twice as long as in each of at least two other steps.
     """
     if len(starts) <= _LEAST_OTHER_STEPS:
         return False
@@ -100,7 +100,7 @@ def _begins_recorder(starts: Ns, activities: pl.DataFrame) -> bool:
     at = np.searchsorted(began, starts)
     idle = (at == 0) | (reached[np.clip(at - 1, 0, None)] <= starts)
     to_first = np.where(at < len(began), began[np.clip(at, None, len(began) - 1)] - starts, np.iinfo(np.int64).max // 2)
-    # The time is unknown when the device still works on the previous step.
+    # The time is unknown if the device is still working on the previous step.
     others = to_first[1:][idle[1:]]
     return bool(idle[0] and len(others) >= _LEAST_OTHER_STEPS and to_first[0] > 2 * others.max())
 
@@ -111,10 +111,10 @@ _CALLS: Final = {"name": pl.String(), "count": pl.Int64(), "busy_ns": pl.Int64()
 
 
 def on_the_host(calls: pl.DataFrame, inside: Axis) -> tuple[int | None, int | None, pl.DataFrame]:
-    """The launching thread's time in the steps outside waits for the device, its number of waits, and runtime calls.
+    """The launching thread's time in the steps outside device waits, its number of waits, and runtime calls.
 
-    The calls (name, count, busy_ns in the steps) are those of the device's runtime on every thread, because frameworks
-    launch from several threads. Without a launch the thread is unknown: None, None and no calls.
+    The calls (name, count, busy_ns in the steps) are the device runtime's on every thread, because frameworks launch
+    from several threads. Without a launch the thread is unknown: None, None and no calls.
     """
     name = pl.col("name").cast(_TEXT)
     launching = calls.filter(name.str.contains("(?i)launch"))
@@ -150,14 +150,14 @@ ACCOUNTED_FROM: Final = (
 KERNEL: Final = "kernel"
 COMMUNICATION: Final = "communication"
 COPY: Final = "copy"
-#: Idle time at the two ends of the steps, before the first and after the last activity.
+#: Idle time at the ends of the steps, before the first and after the last activity.
 AT_THE_ENDS: Final = "ends_of_steps"
 UNKNOWN: Final = "unknown"
 SYNC: Final = "sync"
 HOST_WAIT: Final = "host_wait"
 #: Host work after a wait up to this length belongs to the next launch.
 _LAUNCH_PACE_NS: Final = 30_000
-#: The key of a group: a kernel and its launch shape.
+#: Key of a group: a kernel and its launch shape.
 GROUP: Final = ("category", "name", "launch")
 #: Families whose speed follows the engine clock; used for kernels without a bottleneck label.
 _COMPUTING: Final = ("gemm", "attention", "conv", "linear attention")
@@ -166,7 +166,7 @@ _GRAPH_LAUNCH: Final = r"(?i)graphlaunch"
 
 @dataclass(frozen=True)
 class Account:
-    """The measured steps of one session, in ns over all steps.
+    """Measured steps of one session, in ns over all steps.
 
     `time_ns` = sum of `groups`.busy_ns + sum of `idle`.idle_ns - `overlap_ns`, exactly.
     `groups`: category (kernel, communication, copy), name, launch (its shape), short_name, family, library, dtype,
@@ -207,7 +207,7 @@ class Account:
 
 
 def account(tables: Tables) -> Account | str:
-    """The account of a session from its tables (`ACCOUNTED_FROM`), or why there is none.
+    """Return the account of a session from its tables (`ACCOUNTED_FROM`), or the reason why there is none.
 
     Activities are clipped to the steps (`measured_steps`). Dispatches nested in others are part of them.
     """
@@ -328,7 +328,7 @@ def _compute_ratios(bottlenecks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _order(own: pl.DataFrame, inside: Axis, repeated: int) -> tuple[tuple[str, ...], ...]:
-    """The kernels of each step; an interval of several repetitions is divided by the number of kernels."""
+    """Kernels of each step; in an interval with several repetitions, their number is divided among these."""
     kernels = own.filter(pl.col("category") != COPY)
     kernels = kernels.with_columns(step=inside.step_of(kernels.get_column("start_ns")))
     repetition = pl.int_range(pl.len()).over("step") * repeated // pl.len().over("step")
@@ -339,7 +339,7 @@ def _order(own: pl.DataFrame, inside: Axis, repeated: int) -> tuple[tuple[str, .
 def _causes_of_idle(tables: Tables, device: int) -> pl.DataFrame:
     """The device's gaps by cause: start_ns, end_ns, cause, and the activity_kind and activity_id that ended them.
 
-    A wait explains a gap until it returns, and the following launch; longer host work after it is `HOST_WAIT`.
+    A wait explains a gap until it returns, including the next launch; longer host work after it is `HOST_WAIT`.
     """
     own = tables["gaps"].filter(pl.col("device_id") == device)
     returned = tables["api_calls"].select(host_call_id="call_id", returned_ns="end_ns")
@@ -358,7 +358,7 @@ def _causes_of_idle(tables: Tables, device: int) -> pl.DataFrame:
 
 
 def _idle(tables: Tables, own: pl.DataFrame, inside: Axis, union: int, device: int) -> pl.DataFrame:
-    """Idle time by its cause and by the activity that ended it; time outside of all gaps is unknown."""
+    """Idle time by its cause and by the activity that ended it; time outside all gaps is unknown."""
     mapped = _causes_of_idle(tables, device)
     mapped = mapped.with_columns(
         idle_ns=inside.of(mapped.get_column("end_ns")) - inside.of(mapped.get_column("start_ns"))
@@ -370,7 +370,7 @@ def _idle(tables: Tables, own: pl.DataFrame, inside: Axis, union: int, device: i
         .agg(pl.col("idle_ns").sum())
     )
     known = int(owned.get_column("idle_ns").sum())
-    # Gaps lie between a device's first and last activity, so the ends of the steps are not in them.
+    # Gaps are between a device's first and last activity, so they exclude the ends of the steps.
     idle = inside.length - union
     first, last = int(own.get_column("at_ns")[0]), int(own.get_column("until_ns").to_numpy().max())
     at_the_ends = max(0, min(idle - known, first + inside.length - last))
@@ -385,7 +385,7 @@ def _idle(tables: Tables, own: pl.DataFrame, inside: Axis, union: int, device: i
 def _sites(tables: Tables, groups: pl.DataFrame) -> pl.DataFrame:
     """The kernels of each operator in the steps, by the model's node or the framework's name.
 
-    The attribution is known for the whole recording; a kernel's dispatches in the steps are divided in the same ratio.
+    The attribution covers the complete recording; a kernel's dispatches in the steps are divided in the same ratio.
     """
     names = tables["kernels"].select("kernel_id", pl.col("name").cast(_TEXT))
     nodes = tables["model_nodes"].select("node_id", node=pl.col("name").cast(_TEXT))
@@ -419,7 +419,7 @@ def _sites(tables: Tables, groups: pl.DataFrame) -> pl.DataFrame:
 
 
 def _inputs(tables: Tables, inside: Axis, sites: pl.DataFrame) -> pl.DataFrame:
-    """The number of calls in the steps of each operator that ran kernels, by shapes and types of its inputs."""
+    """Number of calls in the steps for each operator that ran kernels, by shapes and types of its inputs."""
     began = tables["api_calls"].filter(inside.holds(tables["api_calls"].get_column("start_ns"))).select("call_id")
     stated = [pl.col(one).cast(_TEXT) for one in ("operator", "shapes", "types")]
     own = tables["operator_inputs"].join(began, on="call_id", how="semi").select(stated)
@@ -428,7 +428,7 @@ def _inputs(tables: Tables, inside: Axis, sites: pl.DataFrame) -> pl.DataFrame:
 
 
 def _graph_ratio(own: pl.DataFrame, calls: pl.DataFrame) -> float | None:
-    """The share of dispatches that a graph replayed, by their graph node or by their launch call."""
+    """Fraction of dispatches that a graph replayed, from their graph node or their launch call."""
     kernels = own.filter(pl.col("activity_kind") == "dispatch")
     if kernels.is_empty():
         return None
@@ -439,7 +439,7 @@ def _graph_ratio(own: pl.DataFrame, calls: pl.DataFrame) -> float | None:
 
 
 def _clock(samples: pl.DataFrame, inside: Axis, device: int) -> float | None:
-    """The mean engine clock in the steps, or None without samples."""
+    """Mean engine clock in the steps; None without samples."""
     inside_steps = samples.filter(inside.holds(samples.get_column("time_ns")))
     own = inside_steps.filter(pl.col("device_id") == device).get_column("gfx_clock_mhz")
     return None if own.drop_nulls().is_empty() else float(own.drop_nulls().to_numpy().mean())

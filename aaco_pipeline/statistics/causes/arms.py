@@ -1,7 +1,7 @@
-"""The sessions of an arm, and facts that differ between two arms, with a grade of evidence.
+"""Sessions of an arm, and facts that differ between two arms, each with a grade of evidence.
 
-A difference is `observed` when the two sides have different values; `correlated` when it also separates slow and fast
-sessions of one side; `isolated` when it is the only difference and the sides ran in the same blocks.
+A difference is `observed` if the two sides have different values; `correlated` if it also separates slow and fast
+sessions of one side; `isolated` if it is the only difference and the sides ran in the same blocks.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ import polars as pl
 
 from aaco_pipeline.statistics.causes.accounts import Account, Tables, account
 
-#: Tables of an arm besides `ACCOUNTED_FROM`.
+#: Tables of an arm in addition to `ACCOUNTED_FROM`.
 FACTS: Final = ("sessions", "environment", "devices")
 
 
@@ -20,8 +20,8 @@ FACTS: Final = ("sessions", "environment", "devices")
 class Arm:
     """One side of a comparison: the accounts of its sessions, and rows of the tables `FACTS` with session_id.
 
-    `left_out` has the reason for each session without account. `blocks` has the block of each account, None outside a
-    campaign.
+    `left_out` has the reason for each session without an account. `blocks` has the block of each account; None outside
+    a campaign.
     """
 
     accounts: tuple[Account, ...]
@@ -33,7 +33,7 @@ class Arm:
 
 
 def arm(sessions: Mapping[str, Tables]) -> Arm:
-    """One side of a comparison from the tables (`ACCOUNTED_FROM` and `FACTS`) of its sessions, by session id."""
+    """Build one side of a comparison from its sessions' tables (`ACCOUNTED_FROM` and `FACTS`), by session id."""
     made = {session: account(tables) for session, tables in sessions.items()}
     kept = {session: one for session, one in made.items() if isinstance(one, Account)}
     facts = {
@@ -68,11 +68,11 @@ _OF_DEVICES: Final = ("product", "arch", "partition_mode", "power_cap_w", "memor
 def environment_differences(baseline: Arm, candidate: Arm, *, interleaved: bool) -> pl.DataFrame:
     """Facts that differ: category, key, baseline, candidate (values, several joined by ` | `), evidence_grade.
 
-    `interleaved` is True when sessions of both sides alternated in blocks; otherwise no difference is isolated.
+    `interleaved` is True if sessions of both sides alternated in blocks; otherwise no difference is isolated.
     """
     before, after = (_values(side) for side in (baseline, candidate))
     both = before.join(after, on=("category", "key"), how="full", coalesce=True, suffix="_candidate")
-    # Facts that one side did not record are not differences.
+    # Facts that one side did not record do not count as differences.
     different = both.drop_nulls(["values", "values_candidate"]).filter(pl.col("values") != pl.col("values_candidate"))
     if different.is_empty():
         return pl.DataFrame(schema=_SCHEMA)
@@ -104,7 +104,7 @@ _SCHEMA: Final = dict.fromkeys(("category", "key", "baseline", "candidate", "evi
 
 
 def facts(side: Arm) -> pl.DataFrame:
-    """The facts of each session on host, software and device: session_id, category, key, value."""
+    """Host, software and device facts of each session: session_id, category, key, value."""
     run = pl.any_horizontal([(pl.col("category") == a) & (pl.col("key") == b) for a, b in _OF_THE_RUN])
     rows = side.environment.select("session_id", *(pl.col(one).cast(pl.String) for one in ("category", "key", "value")))
     rows = rows.filter(~pl.col("category").is_in(_OF_THE_MOMENT) & ~run)
@@ -123,7 +123,7 @@ def facts(side: Arm) -> pl.DataFrame:
 
 
 def _values(side: Arm) -> pl.DataFrame:
-    """The distinct values of each fact over a side's sessions, in order, without nulls."""
+    """Distinct values of each fact over a side's sessions, in order, without nulls."""
     known = facts(side).drop_nulls("value")
     return known.group_by("category", "key").agg(values=pl.col("value").unique().sort())
 

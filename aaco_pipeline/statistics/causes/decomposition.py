@@ -1,6 +1,6 @@
-"""Exact split of the change of an iteration's time into launch counts, durations and idle time, with intervals.
+"""Split the change of an iteration's time exactly into launch counts, durations and idle time, with intervals.
 
-Changed host calls are reported in addition. The arithmetic is in `split`.
+Changed host calls are reported in addition. `split` has the arithmetic.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,25 +29,25 @@ from aaco_pipeline.statistics.causes.split import (
     rows_of,
 )
 
-#: Smallest share of the whole change and of an iteration of a reported call.
+#: Minimum fraction of the total change and of an iteration for a reported call.
 _OF_CHANGE: Final = 0.1
 _OF_ITERATION: Final = 0.02
-#: Smallest ratio of the mean duration of a reported call whose count is unchanged.
+#: Minimum ratio of the mean duration of a reported call whose count is unchanged.
 _TIMES: Final = 2.0
 
 
 def changed_calls(before: Sequence[Account], after: Sequence[Account], change_ns: float) -> Iterator[Row]:
-    """A row for each call of the device's runtime that explains a part of the change, the largest first.
+    """One row for each device runtime call that explains part of the change, largest first.
 
-    These rows show, for example, allocations in each step. Their times are not in the sum: the effect on the device is
-    part of its idle time.
+    These rows show, for example, allocations in each step. Their times are not in the sum: their effect on the device
+    is part of its idle time.
     """
     sides = []
     for side in (before, after):
         rows = pl.concat([one.calls.with_columns(pl.col("count", "busy_ns") / one.steps) for one in side])
         sides.append(rows.group_by("name").agg(pl.col("count", "busy_ns").sum() / len(side)))
     if sides[0].height and sides[1].height and sides[0].join(sides[1], on="name").is_empty():
-        return  # runtimes of two vendors have no common calls
+        return  # runtimes of two vendors share no calls
     both = sides[0].join(sides[1], on="name", how="full", coalesce=True, suffix="_after").fill_null(0.0)
     longer = pl.col("busy_ns_after") - pl.col("busy_ns")
     each, each_after = (pl.col(f"busy_ns{one}") / pl.col(f"count{one}") for one in ("", "_after"))
@@ -72,7 +72,7 @@ def changed_calls(before: Sequence[Account], after: Sequence[Account], change_ns
 
 Floats = npt.NDArray[np.float64]
 
-#: Smallest number of sessions in each arm for an interval.
+#: Minimum number of sessions per arm for an interval.
 LEAST_SESSIONS: Final = 3
 #: Smaller differences are rounding errors.
 _ROUNDING_NS: Final = 1e-6
@@ -91,13 +91,13 @@ SCHEMA: Final[Mapping[str, pl.DataType]] = {
 
 @dataclass(frozen=True)
 class Decomposition:
-    """The split of the change of an iteration's recorded time between two arms, in ns for each iteration.
+    """Split of the change of an iteration's recorded time between two arms, in ns per iteration.
 
     `causes` has the columns of `SCHEMA`. Causes in the direction of the change come first, sorted by the end of their
-    interval that is nearer to zero, or by size without intervals. Rows that are `in_sum` add up to `change_ns`;
-    `closure_ratio` is the relative difference. `hidden_host` and `host_calls` are not in the sum. Intervals hold for
-    all rows together at 95 %; they are null with fewer than three sessions in an arm and for `host_calls`. `interval`
-    describes their method.
+    interval that is closer to zero, or by size without intervals. Rows that are `in_sum` add up to `change_ns`;
+    `closure_ratio` is the relative difference. `hidden_host` and `host_calls` are not in the sum. Intervals hold
+    jointly for all rows at 95 %; they are null for `host_calls` and with fewer than three sessions in an arm.
+    `interval` describes their method.
     """
 
     baseline_ns: float
@@ -114,7 +114,7 @@ class Decomposition:
         return self.candidate_ns - self.baseline_ns
 
     def named(self) -> pl.DataFrame:
-        """The explained causes whose interval excludes zero; all explained causes without intervals."""
+        """Explained causes whose interval excludes zero; all explained causes if there are no intervals."""
         rows = self.causes.filter(pl.col("kind") != "unexplained")
         if self.interval is None:
             return rows
@@ -122,12 +122,12 @@ class Decomposition:
 
 
 def decompose(baseline: Arm, candidate: Arm, replaced: Sequence[Replaced]) -> Decomposition:
-    """Split the change of the time of one traced iteration between two arms, each with at least one account.
+    """Split the change of one traced iteration's time between two arms, each with at least one account.
 
-    Intervals come from resampling sessions through the whole split: blocks when both arms ran in the same ones, else
+    Intervals come from resampling sessions through the complete split: blocks if both arms ran in the same ones, else
     the sessions of each arm. The half width is the standard deviation of the resampled rows times Student's t at the
-    level for all rows together (Bonferroni); percentiles of this few sessions would be too narrow. Recorded times
-    include the overhead of the recorder.
+    level for all rows together (Bonferroni); percentiles of so few sessions would be too narrow. Recorded times include
+    the recorder's overhead.
     """
     arms = baseline.accounts, candidate.accounts
     groups = groups_of(*arms, replaced)
@@ -221,7 +221,7 @@ def _first(values: Floats | None) -> float | None:
 
 
 def _ordered(causes: pl.DataFrame, change: float) -> pl.DataFrame:
-    """The causes in the direction of the change first, by certainty and size; the unexplained rest last."""
+    """Causes in the direction of the change first, by certainty and size; the unexplained rest last."""
     way = -1.0 if change < 0 else 1.0
     size = pl.col("delta_ns") * way
     low, high = (pl.col(one) * way for one in (("ci_low_ns", "ci_high_ns") if way > 0 else ("ci_high_ns", "ci_low_ns")))
@@ -231,9 +231,9 @@ def _ordered(causes: pl.DataFrame, change: float) -> pl.DataFrame:
 
 
 def attribution_rows(baseline: str, candidate: str, split: Decomposition, environment: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `attributions`: the split's causes, and differences of the environment, which have no time.
+    """Rows of `attributions`: the split's causes, and environment differences, which have no time.
 
-    `baseline` and `candidate` name the sides as in `verdicts`; `environment` is from `environment_differences`.
+    `baseline` and `candidate` name the sides as in `verdicts`; `environment` comes from `environment_differences`.
     """
     causes = split.causes.with_columns(
         pl.col("^.*_ns$").round().cast(pl.Int64), share_ratio="share_of_change", evidence_grade=pl.lit(OBSERVED)

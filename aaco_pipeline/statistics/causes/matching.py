@@ -1,4 +1,4 @@
-"""Matching of the kernels of two sets of sessions by name, operator, position, or normalized name."""
+"""Match the kernels of two sets of sessions by name, operator, position or normalized name."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,9 +12,9 @@ import polars as pl
 
 from aaco_pipeline.statistics.causes.accounts import COPY, Account
 
-#: Largest nesting depth of template arguments and parameter lists, which are removed from the inside out.
+#: Maximum nesting depth of template arguments and parameter lists, which are removed from the inside out.
 _DEEPEST: Final = 40
-#: A Tensile solution: the problem type, followed by the parameters of the solution.
+#: A Tensile solution: the problem type followed by the solution's parameters.
 _TENSILE: Final = r"^(Cijk_[A-Za-z]+_[A-Za-z]+_[A-Za-z0-9]+)_.*$"
 #: Generic kernels that run any functor.
 _CARRIERS: Final = (
@@ -27,7 +27,7 @@ _DIGESTS: Final = r"_(?:[0-9]+[a-f]|[a-f]+[0-9])[0-9a-f]{6,}"
 
 
 def normalized(names: pl.Series) -> pl.Series:
-    """The names without template arguments, parameters, tile and solution numbers; other numbers become `#`."""
+    """Return the names without template arguments, parameters, tile and solution numbers; other numbers become `#`."""
     text = names.cast(pl.String)
     for _ in range(_DEEPEST):
         shorter = text.str.replace_all(r"<[^<>()]*>|\([^<>()]*\)", "")
@@ -48,9 +48,9 @@ def normalized(names: pl.Series) -> pl.Series:
 
 
 def code_keys(names: pl.Series, short_names: pl.Series) -> pl.Series:
-    """A key of the code of each kernel: its normalized name with its functor.
+    """Return a key for each kernel's code: its normalized name with its functor.
 
-    `short_names` are as in `kernels`, null when unknown. A generic kernel with an unknown functor keeps its whole name.
+    `short_names` are as in `kernels`, null if unknown. A generic kernel with an unknown functor keeps its full name.
     """
     carried = short_names.str.extract(_CARRIED).alias("carried")
     frame = pl.DataFrame([names.cast(pl.String).alias("name"), normalized(names).alias("key"), normalized(carried)])
@@ -64,13 +64,13 @@ def code_keys(names: pl.Series, short_names: pl.Series) -> pl.Series:
     ).to_series()
 
 
-#: Smallest change of a kernel's count in an iteration; random variation is smaller.
+#: Smallest change of a kernel's count per iteration; random variation is smaller.
 LEAST_COUNT: Final = 0.5
-#: Largest number of kernels of a step to align, without equal beginnings and ends.
+#: Maximum number of kernels of a step to align, without the common start and end.
 _MOST_ALIGNED: Final = 5_000
-#: Largest number of different pairs of steps to align.
+#: Maximum number of different pairs of steps to align.
 _MOST_STEPS: Final = 64
-#: Smallest share of kernel time in common between sessions of the same work.
+#: Minimum fraction of kernel time in common between sessions of the same work.
 _LEAST_IN_COMMON: Final = 0.1
 Counts = dict[str, float]
 Step = tuple[str, ...]
@@ -79,10 +79,10 @@ Codes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Replaced:
-    """Kernels of the baseline that other kernels of the candidate replace, by full name, in one iteration.
+    """Kernels of the baseline that other kernels of the candidate replace, by full name, per iteration.
 
-    `before` and `after` are the counts of each kernel at these places; `operator` is None when only the position in the
-    step is known; `matched_by` is `operator`, `position` or `normalized_name`.
+    `before` and `after` are the counts of each kernel at these positions; `operator` is None if only the position in
+    the step is known; `matched_by` is `operator`, `position` or `normalized_name`.
     """
 
     before: Mapping[str, float]
@@ -93,10 +93,10 @@ class Replaced:
 
 
 def replaced_kernels(baseline: Sequence[Account], candidate: Sequence[Account]) -> list[Replaced]:
-    """The replacements of kernels between the two sides; each dispatch is in one replacement at most.
+    """Find the kernel replacements between the two sides; each dispatch is in at most one.
 
-    The most certain matches come first: the innermost operator, the outermost one (kernels of one family, then the
-    others), for kernels without operator the position between unchanged kernels, then equal normalized names. A
+    The most certain matches come first: by innermost operator; by outermost operator (kernels of one family, then the
+    others); for kernels without an operator, by position between unchanged kernels; then by equal normalized names. A
     kernel's counts are limited to the total change of its count.
     """
     before, after = _per_iteration(baseline), _per_iteration(candidate)
@@ -116,10 +116,10 @@ def replaced_kernels(baseline: Sequence[Account], candidate: Sequence[Account]) 
 
 
 def other_work(baseline: Sequence[Account], candidate: Sequence[Account]) -> str | None:
-    """A sentence when the kernels and operators of the two sides have almost nothing in common, or None.
+    """Describe that the two sides have almost no kernels and operators in common; None if they do.
 
-    None when kernels with common code or operators take a tenth of the kernels' time on both sides, and when a side has
-    no kernels.
+    None if kernels with common code or operators take a tenth of kernel time on both sides, or if a side has no
+    kernels.
     """
     if not baseline or not candidate:
         return None
@@ -140,11 +140,11 @@ def other_work(baseline: Sequence[Account], candidate: Sequence[Account]) -> str
 
 
 def groups_of(baseline: Sequence[Account], candidate: Sequence[Account], replaced: Iterable[Replaced]) -> pl.DataFrame:
-    """The group of each kernel or copy for splitting a change: category, name, launch, group, matched_by.
+    """Assign each kernel or copy to a group for splitting a change: category, name, launch, group, matched_by.
 
     `group` is a dense number. `matched_by` is `name` for an equal launch shape on both sides, `launch` for a kernel
-    with other launch shapes, `operator`, `position` or `normalized_name` for replaced kernels, `added` or `removed` for
-    kernels and copies of one side only.
+    with different launch shapes, `operator`, `position` or `normalized_name` for replaced kernels, `added` or `removed`
+    for kernels and copies of only one side.
     """
     sides = [
         pl.concat([one.groups.select("category", "name", "launch") for one in side])
@@ -191,10 +191,10 @@ def groups_of(baseline: Sequence[Account], candidate: Sequence[Account], replace
 
 @dataclass(frozen=True)
 class _Rest:
-    """The changes of counts in an iteration that are not matched yet, and the smallest count of a match.
+    """Changes of counts per iteration that are not matched yet, and the minimum count of a match.
 
-    For kernels of one side only the smallest count is half of their launches: when an iteration is a layer, a kernel
-    that runs once in a pass has a small count.
+    For kernels of only one side, the minimum count is half of their launches: if an iteration is a layer, a kernel that
+    runs once per pass has a small count.
     """
 
     counts: Counts
@@ -207,7 +207,7 @@ class _Rest:
         return cls({name: count for name, count in change.items() if count >= least[name]}, least)
 
     def at_most(self, counts: Mapping[str, float]) -> Counts:
-        """The counts, limited to the rest that is not matched yet."""
+        """Return the counts, limited to the unmatched remainder."""
         found = {name: min(count, self.counts.get(name, 0.0)) for name, count in counts.items()}
         return {name: count for name, count in found.items() if count >= self.least.get(name, LEAST_COUNT)}
 
@@ -218,7 +218,7 @@ class _Rest:
 
 
 def _operator_places(baseline: Sequence[Account], candidate: Sequence[Account]) -> Iterator[Replaced]:
-    """Kernels that disappeared and appeared at each operator, the innermost operators first."""
+    """Kernels that disappeared and appeared at each operator, innermost operators first."""
     for operator, gone, new in _by_operator(baseline, candidate, "operator"):
         yield Replaced(gone, new, operator, None, "operator")
     family = _families((*baseline, *candidate))
@@ -243,7 +243,7 @@ def _position_places(baseline: Sequence[Account], candidate: Sequence[Account]) 
 def _means(
     side: Sequence[Account], frames: Iterable[pl.DataFrame], *keys: str, of: str = "count"
 ) -> dict[tuple[str, ...], float]:
-    """Counts or times in one iteration, averaged over the sessions."""
+    """Return counts or times per iteration, averaged over the sessions."""
     rows = [
         frame.group_by(keys).agg((pl.col(of).sum() / one.steps).alias(of))
         for one, frame in zip(side, frames, strict=True)
@@ -253,13 +253,13 @@ def _means(
 
 
 def _families(side: Iterable[Account]) -> dict[str, str]:
-    """The family of each kernel by name; empty when unknown."""
+    """Return the family of each kernel by name; empty if unknown."""
     rows = pl.concat([one.groups.select("name", "family") for one in side]).unique("name")
     return dict(rows.with_columns(pl.col("family").fill_null("")).iter_rows())
 
 
 def _per_iteration(side: Sequence[Account], of: str = "count") -> Counts:
-    """Counts or times of each kernel in one iteration."""
+    """Return counts or times of each kernel per iteration."""
     frames = [one.groups.filter(pl.col("category") != COPY) for one in side]
     return {name: mean for (name,), mean in _means(side, frames, "name", of=of).items()}
 
@@ -267,7 +267,7 @@ def _per_iteration(side: Sequence[Account], of: str = "count") -> Counts:
 def _by_operator(
     baseline: Sequence[Account], candidate: Sequence[Account], level: str
 ) -> Iterator[tuple[str, Counts, Counts]]:
-    """Each operator with the kernels that disappeared and appeared at it, in one iteration."""
+    """Return each operator with the kernels that disappeared and appeared at it, per iteration."""
     before, after = (_means(side, [one.sites for one in side], level, "name") for side in (baseline, candidate))
     gone: dict[str, Counts] = {}
     new: dict[str, Counts] = {}
@@ -279,9 +279,9 @@ def _by_operator(
 
 
 def _pairs_of_steps(before: Sequence[Step], after: Sequence[Step]) -> list[tuple[Step, Step]]:
-    """Pairs of steps to align, without duplicates: the n-th with the n-th when both sides have as many.
+    """Return distinct pairs of steps to align: the n-th with the n-th if both sides have equally many.
 
-    Otherwise the steps with most different kernels, because some steps may be incomplete.
+    Otherwise the steps with the most distinct kernels are paired, because some steps may be incomplete.
     """
     if len(before) == len(after):
         return list(dict.fromkeys(zip(before, after, strict=True)))[:_MOST_STEPS]
@@ -290,7 +290,7 @@ def _pairs_of_steps(before: Sequence[Step], after: Sequence[Step]) -> list[tuple
 
 
 def _by_position(pairs: Iterable[tuple[Step, Step]]) -> Iterator[tuple[int, Counts, Counts]]:
-    """Replacements by position: the first position in the baseline's step, and the counts before and after.
+    """Find replacements by position: the first position in the baseline's step, and the counts before and after.
 
     Equal replacements in one step are counted together.
     """
@@ -308,7 +308,7 @@ def _times(names: tuple[str, ...], times: int) -> Counts:
 
 
 def _blocks(before: Step, after: Step) -> Iterator[tuple[int, Step, Step]]:
-    """Differences of two steps between common kernels: position, names before, names after; none empty."""
+    """Find differences of two steps between common kernels: position, names before, names after; none empty."""
     codes = {name: code for code, name in enumerate(sorted({*before, *after}))}
     a, b = (np.array([codes[name] for name in names], np.int64) for names in (before, after))
     if len(a) == len(b):
@@ -323,7 +323,7 @@ def _blocks(before: Step, after: Step) -> Iterator[tuple[int, Step, Step]]:
     a, b = a[start : len(a) - tail], b[start : len(b) - tail]
     if not len(a) or not len(b) or max(len(a), len(b)) > _MOST_ALIGNED:
         return
-    # The shorter step goes first, so that swapping the sides gives the same alignment.
+    # The shorter step comes first, so that swapping the sides gives the same alignment.
     pairs = _common(a, b) if len(a) < len(b) else [(one, other) for other, one in _common(b, a)]
     last_a = last_b = 0
     for at, other in [*pairs, (len(a), len(b))]:
@@ -333,7 +333,7 @@ def _blocks(before: Step, after: Step) -> Iterator[tuple[int, Step, Step]]:
 
 
 def _common(a: Codes, b: Codes) -> list[tuple[int, int]]:
-    """The pairs of indices of a longest common subsequence, in O(len(a) len(b))."""
+    """Return the index pairs of a longest common subsequence, in O(len(a) len(b))."""
     length = np.zeros((len(a) + 1, len(b) + 1), np.int16)
     for i in range(len(a)):
         grown = np.maximum(length[i, 1:], length[i, :-1] + (b == a[i]))
@@ -357,7 +357,7 @@ def _operators(sessions: Iterable[Account]) -> dict[str, set[str]]:
 
 
 def _alike_first(place: Replaced, keys: Mapping[str, str]) -> Iterator[Replaced]:
-    """A replacement of several kernels in parts: first kernels of the same code, then all."""
+    """Split a replacement of several kernels: first kernels of the same code, then all."""
     if len(place.before) > 1 or len(place.after) > 1:
         alike = _alike(place.before, place.after, keys)
         yield from (replace(place, before=one.before, after=one.after) for one in alike)
@@ -381,7 +381,7 @@ def _code_keys(sessions: Iterable[Account]) -> dict[str, str]:
 
 
 def _united(replaced: Iterable[Replaced]) -> dict[str, tuple[str, str]]:
-    """The set of each replaced kernel, named by its first kernel, and the kind of match."""
+    """Return the set of each replaced kernel, named after its first kernel, and the kind of match."""
     set_of: dict[str, set[str]] = {}
     found_by: dict[str, str] = {}
     for one in replaced:

@@ -1,4 +1,4 @@
-"""Selections that differ between two arms: provider, graph replay, kernel, library, format, shape, cache, inputs."""
+"""Find different selections of two arms: provider, graph replay, kernel, library, format, shape, cache, inputs."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,9 +29,9 @@ def few(names: Sequence[str], most: int = 3) -> str:
 
 
 def other_inputs(before: Sequence[Account], after: Sequence[Account]) -> tuple[set[str], list[Row]]:
-    """Operators with an unchanged number of calls, but other shapes or types of their inputs.
+    """Find operators with an unchanged number of calls but different input shapes or types.
 
-    Returns the operators with other types, and rows: one for each pair of types and one for all other shapes.
+    Return the operators with changed types, and rows: one for each pair of types and one for all changed shapes.
     """
     sides = []
     for side in (before, after):
@@ -54,14 +54,14 @@ def other_inputs(before: Sequence[Account], after: Sequence[Account]) -> tuple[s
         if change_of is not None:
             what, was, became = change_of
             row = {"operator": str(operator), "was": was, "became": became, "count": came.get_column("change").sum()}
-            # Types usually change in the same way at many operators, shapes differently at each.
+            # Types usually change in the same way at many operators, shapes differently at each one.
             found.setdefault(change_of if what == "datatype" else (what, "", ""), []).append(row)
     retyped = {row["operator"] for (what, *_), places in found.items() if what == "datatype" for row in places}
     return retyped, [_of_inputs(what, places) for (what, *_), places in found.items()]
 
 
 def _other_inputs(gone: pl.DataFrame, came: pl.DataFrame) -> tuple[str, str, str] | None:
-    """The change of an operator's inputs: the types, or else the shapes; None for another overload."""
+    """Describe the change of an operator's inputs: the types, or else the shapes; None for another overload."""
     types = [list(dict.fromkeys(rows.get_column("types"))) for rows in (gone, came)]
     if set(types[0]) == set(types[1]):
         return "input_shape", few(sorted(gone.get_column("shapes"))), few(sorted(came.get_column("shapes")))
@@ -70,7 +70,7 @@ def _other_inputs(gone: pl.DataFrame, came: pl.DataFrame) -> tuple[str, str, str
         lists = [one.strip("[]").split(",") for one in (was, became)]
         if len(lists[0]) != len(lists[1]):
             return None
-        # Unknown types are not differences.
+        # Unknown types do not count as differences.
         pairs |= {
             pair for pair in zip(*lists, strict=True) if pair[0] != pair[1] and all(one.strip('" ') for one in pair)
         }
@@ -81,7 +81,7 @@ def _other_inputs(gone: pl.DataFrame, came: pl.DataFrame) -> tuple[str, str, str
 
 
 def _of_inputs(what: str, places: Sequence[Row]) -> Row:
-    """One row for all these operators; operator and shapes are those of the most frequent one."""
+    """Build one row for all these operators; operator and shapes are the most frequent one's."""
     places = sorted(places, key=lambda row: (-row["count"], row["operator"]))
     return selected(
         what,
@@ -95,7 +95,7 @@ def _of_inputs(what: str, places: Sequence[Row]) -> Row:
 
 
 def copy_paths(before: Sequence[Account], after: Sequence[Account]) -> Iterator[Row]:
-    """Copies of one direction that use another kind of host memory."""
+    """Find copies of one direction that use another kind of host memory."""
     sides = []
     for side in (before, after):
         rows = pl.concat(
@@ -118,12 +118,12 @@ def copy_paths(before: Sequence[Account], after: Sequence[Account]) -> Iterator[
         )
 
 
-#: Selections of whole sessions.
+#: Selections of complete sessions.
 OF_SESSIONS: Final = ("execution_provider", "backend", "precision")
 GRAPH_REPLAY: Final = "graph_replay"
 COMPILATION: Final = "compilation"
-#: Kernels that replace those of many operators: the selection, a pattern of names, the smallest number of such kernels
-#: (an optimizer's step has several, a copy of its tensors is one), and the names of both alternatives.
+#: Kernels that replace other kernels at many operators: the selection, a name pattern, the minimum number of such
+#: kernels (an optimizer's step has several, copying its tensors takes one), and the names of both alternatives.
 _MADE_FOR_MANY: Final = (
     (
         COMPILATION,
@@ -143,11 +143,11 @@ _MADE_FOR_MANY: Final = (
 )
 #: Kernels that convert the layout of images.
 _LAYOUTS: Final = re.compile(r"(?i)nchw_?(?:to_?|2)\w?nhwc|nhwc_?(?:to_?|2)\w?nchw|cnhw|batched_transpose")
-#: Smallest difference of the share of dispatches that graphs replay.
+#: Minimum difference in the fraction of dispatches that graphs replay.
 _GRAPH_DIFFERENCE: Final = 0.5
-#: Smallest relative change of the number of launches by fusion.
+#: Minimum relative change of the launch count due to fusion.
 _FUSED: Final = 0.1
-#: Part of the names of compiled kernels that do the work of several.
+#: Part of the names of compiled kernels that do the work of several kernels.
 _FUSED_BY_NAME: Final = "_fused_"
 _ATTENTION: Final = "attention"
 _ATTENTION_BACKEND: Final = "attention_backend"
@@ -167,7 +167,7 @@ _OF_A_CACHE: Final = re.compile(r"_(?:files|digest)$")
 
 
 def selections(baseline: Arm, candidate: Arm, replaced: Iterable[Replaced]) -> pl.DataFrame:
-    """One row for each selection that differs, the most important first.
+    """Return one row for each selection that differs, most important first.
 
     Columns: what (`execution_provider`, `backend`, `precision`, `graph_replay`, `compilation`, `attention_backend`,
     `gemm_backend`, `node_placement`, `library`, `data_layout`, `datatype`, `fusion`, `kernel`, `copy_path`,
@@ -184,7 +184,7 @@ def selections(baseline: Arm, candidate: Arm, replaced: Iterable[Replaced]) -> p
         whole = [*_of_sessions(baseline, candidate), *_graph_replay(*sides), *_one_sided(*known)]
         retyped, inputs = other_inputs(*sides)
         places = [_replacement(one, *known, *sides) for one in replaced]
-        # Kernels of another format follow from inputs of that format, and are not listed separately.
+        # Kernels of another format follow from inputs of that format and are not listed separately.
         places = [row for row in places if row["what"] != "datatype" or row["operator"] not in retyped]
         whole += [row for row in inputs if row["what"] == "datatype"]
         places += [*_same_name(*known), *copy_paths(*sides), *(row for row in inputs if row["what"] != "datatype")]
@@ -207,7 +207,7 @@ def _distinct(values: pl.Series) -> str:
 
 
 def _graph_replay(before: Sequence[Account], after: Sequence[Account]) -> Iterator[Row]:
-    """A row when a captured graph replays kernels on one side only."""
+    """Return a row if a captured graph replays kernels on only one side."""
     ratios = [[one.graph_ratio for one in side if one.graph_ratio is not None] for side in (before, after)]
     if not all(ratios):
         return
@@ -228,18 +228,18 @@ def _graph_replay(before: Sequence[Account], after: Sequence[Account]) -> Iterat
 
 
 def _one_sided(before: Mapping[str, Row], after: Mapping[str, Row]) -> Iterator[Row]:
-    """A row when a framework compiled or batched kernels on one side only.
+    """Return a row if a framework compiled or batched kernels on only one side.
 
-    Such kernels replace those of many operators and have an operator of their own, so they match at no place.
+    Such kernels replace those of many operators under an operator of their own, so they match at no position.
     """
     for what, pattern, least, plain, other in _MADE_FOR_MANY:
         made = [{name for name in side if re.search(pattern, name)} for side in (before, after)]
         if bool(made[0]) == bool(made[1]) or len(made[0] | made[1]) < least:
             continue
-        # When no kernel disappeared, the new ones are additional work.
+        # If no kernel disappeared, the new ones are additional work.
         if not (before.keys() - after.keys() and after.keys() - before.keys()):
             continue
-        # The kernels that they replace are unknown, so there are no times.
+        # It is unknown which kernels they replace, so there are no times.
         yield selected(
             what,
             other if made[0] else plain,
@@ -247,11 +247,11 @@ def _one_sided(before: Mapping[str, Row], after: Mapping[str, Row]) -> Iterator[
             "kernels.name",
             count=sum(side[name]["count"] for side, one in zip((before, after), made, strict=True) for name in one),
         )
-        return  # compilation includes the other cases
+        return  # compilation implies the other cases
 
 
 def _attention(before: Mapping[str, Row], after: Mapping[str, Row]) -> Iterator[Row]:
-    """A row when one side has an attention kernel, and the other products and a softmax."""
+    """Return a row if one side has an attention kernel, and the other products and a softmax."""
     own = [{name: one for name, one in side.items() if one["family"] == _ATTENTION} for side in (before, after)]
     if bool(own[0]) == bool(own[1]):
         return
@@ -275,7 +275,7 @@ def _attention(before: Mapping[str, Row], after: Mapping[str, Row]) -> Iterator[
 
 
 def _kernels(side: Sequence[Account]) -> dict[str, Row]:
-    """The columns of each kernel of a side by name, with its time and count in one iteration."""
+    """Return the columns of each kernel of a side by name, with its time and count per iteration."""
     rows = pl.concat([one.groups.with_columns(steps=pl.lit(one.steps)) for one in side], how="diagonal_relaxed")
     facts_of = [pl.col(one).drop_nulls().first() for one in ("short_name", "family", "library", "dtype", "tile")]
     per = [(pl.col(one) / pl.col("steps")).sum() / len(side) for one in ("count", "busy_ns")]
@@ -290,7 +290,7 @@ def _replacement(
     before: Sequence[Account],
     after: Sequence[Account],
 ) -> Row:
-    """The row of a replacement, classified by the kernels' families, libraries, formats and counts."""
+    """Return the row of a replacement, classified by the kernels' families, libraries, formats and counts."""
     old = [known_before[name] for name in one.before]
     new = [known_after[name] for name in one.after]
     what = _what(old, new, sum(one.before.values()), sum(one.after.values()))
@@ -313,7 +313,7 @@ def _replacement(
 
 def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_after: float) -> str:
     turned = [[bool(_LAYOUTS.search(row["name"])) for row in side] for side in (old, new)]
-    # Conversions of layouts belong to other kernels, which decide the class.
+    # Layout conversions belong to other kernels, which determine the class.
     other_layout = any(turned[0]) != any(turned[1]) and not any(all(side) for side in turned)
     if other_layout:
         old, new = (
@@ -329,7 +329,7 @@ def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_aft
     if other_library and all(name.startswith(_ORT) for name in libraries[0] | libraries[1]):
         return "node_placement"
     attention = [_ATTENTION in side for side in families]
-    # An unknown library of attention counts as different from a known one.
+    # An unknown attention library counts as different from a known one.
     if attention[0] != attention[1] or (all(attention) and libraries[0].isdisjoint(libraries[1]) and any(libraries)):
         return _ATTENTION_BACKEND
     if other_library:
@@ -342,7 +342,7 @@ def _what(old: Sequence[Row], new: Sequence[Row], count_before: float, count_aft
 
 
 def _is_fusion(old: Sequence[Row], new: Sequence[Row], count_before: float, count_after: float) -> bool:
-    """True when one side fuses kernels of the other, by the names or the counts of kernels."""
+    """Return whether one side fuses kernels of the other, by kernel names or counts."""
     fused = [any(_FUSED_BY_NAME in row["name"] for row in side) for side in (old, new)]
     if fused[0] != fused[1] and len(new if fused[0] else old) > 1:
         return True
@@ -357,7 +357,7 @@ def _formats(side: Sequence[Row]) -> str:
 
 
 def _names(counts: Mapping[str, float], known: Mapping[str, Row]) -> str:
-    """The kernels' names, the most frequent first; several kernels have their short names."""
+    """Return the kernels' names, most frequent first; if there are several, the short names."""
     ordered = sorted(counts, key=lambda name: (-counts[name], name))
     return " + ".join(ordered if len(ordered) == 1 else [known[name]["short_name"] or name for name in ordered])
 
@@ -365,9 +365,9 @@ def _names(counts: Mapping[str, float], known: Mapping[str, Row]) -> str:
 def _time(
     counts: Mapping[str, float], known: Mapping[str, Row], operator: str | None, side: Sequence[Account]
 ) -> int | None:
-    """The time of these counts of kernels in one iteration, at the operator if it is known.
+    """Return the time of these kernel counts per iteration, at the operator if it is known.
 
-    None when a kernel runs more often at that place, because the times of the runs in question are then unknown.
+    None if a kernel runs more often at that position, because the times of the relevant runs are then unknown.
     """
     ran = {name: (one["count"], one["busy_ns"]) for name, one in known.items()}
     if operator is not None:
@@ -385,7 +385,7 @@ def _time(
 
 
 def _same_name(known_before: Mapping[str, Row], known_after: Mapping[str, Row]) -> Iterator[Row]:
-    """Kernels and operators of one name with another library or number format."""
+    """Find kernels and operators with the same name but another library or number format."""
     changed: dict[tuple[str, str, str], list[str]] = {}
     for name in sorted(known_before.keys() & known_after.keys()):
         old, new = known_before[name], known_after[name]
@@ -409,7 +409,7 @@ def _same_name(known_before: Mapping[str, Row], known_after: Mapping[str, Row]) 
 
 
 def _of_environment(baseline: Arm, candidate: Arm) -> Iterator[Row]:
-    """Rows of caches in another state, then of libraries in another version."""
+    """Return rows of caches in another state, then of libraries in another version."""
     sides = [
         {(category, key): value for category, key, value in rows.iter_rows()}
         for rows in (

@@ -1,4 +1,4 @@
-"""Arithmetic of splitting a change: sessions of an arm as matrices, rows from two arms' means, the clock's share."""
+"""Arithmetic of splitting a change: sessions as matrices, rows from two arms' means, the clock's contribution."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,16 +23,16 @@ from aaco_pipeline.statistics.causes.matching import Replaced
 
 Floats = npt.NDArray[np.float64]
 
-#: Smallest difference of log clocks: sampled clocks vary by as much within a run.
+#: Minimum difference of log clocks: sampled clocks vary by as much within a run.
 LEAST_DIFFERENCE: Final = 0.005
-#: Limits of the slope of the durations relative to the logarithm of the clocks' ratio.
+#: Bounds on the slope of the durations relative to the logarithm of the clock ratio.
 _AGREES: Final = (0.5, 2.0)
 
 
 def clock_part(
     before: Floats, after: Floats, mean_count: Floats, compute_ratio: Floats, clocks: tuple[Floats, Floats]
 ) -> Floats:
-    """The part of each kernel's change in duration that the engine clock explains, in ns for each iteration.
+    """Part of each kernel's change in duration that the engine clock explains, in ns per iteration.
 
     `before` and `after` are mean durations (resamples x kernels), `mean_count` the midpoint of counts, `compute_ratio`
     (kernels) as in `Account`, `clocks` the arms' mean clocks in MHz (resamples), NaN without samples. Fits
@@ -69,13 +69,13 @@ HIDDEN_HOST: Final = "hidden_host"
 HOST_CALLS: Final = "host_calls"
 #: Causes of idle time by the host.
 _OF_THE_HOST: Final = (HOST_WAIT, "launch_latency", AT_THE_ENDS)
-#: Lower limits of the idle time that belongs to a launch: absolute, and as a share of an iteration.
+#: Lower bounds on the idle time that belongs to a launch: absolute, and as a fraction of an iteration.
 _LAUNCH_PACE_NS: Final = 30_000.0
 _OF_ITERATION: Final = 0.1
-#: Share of launches that are typical.
+#: Fraction of launches that are typical.
 _OF_TYPICAL: Final = 0.9
-#: Without unprofiled latencies, host work may be hidden only when the host waited for the device for at least, and the
-#: device for the host for at most, these shares of an iteration.
+#: Without unprofiled latencies, host work can be hidden only if the host waited for the device for at least, and the
+#: device for the host for at most, these fractions of an iteration.
 _HOST_WAITED: Final = 0.02
 _DEVICE_WAITED: Final = 0.1
 _REPLACED: Final = ("operator", "position", "normalized_name")
@@ -83,7 +83,7 @@ _REPLACED: Final = ("operator", "position", "normalized_name")
 
 @dataclass(frozen=True)
 class Means:
-    """Means of one iteration over an arm's sessions: resamples, or resamples x groups (x causes)."""
+    """Means per iteration over an arm's sessions: resamples, or resamples x groups (x causes)."""
 
     count: Floats
     busy: Floats
@@ -99,7 +99,7 @@ class Means:
 
 @dataclass(frozen=True)
 class Side:
-    """The sessions of an arm as matrices, for one iteration: sessions x groups (x causes)."""
+    """Sessions of an arm as matrices, per iteration: sessions x groups (x causes)."""
 
     means_of: Means
 
@@ -110,7 +110,7 @@ class Side:
 
     @classmethod
     def of(cls, accounts: Sequence[Account], groups: pl.DataFrame, causes: Sequence[str]) -> Self:
-        """The matrices of accounts, with the groups of `matching.groups_of`."""
+        """Build the matrices of accounts, with the groups of `matching.groups_of`."""
         number = int(groups.get_column("group").n_unique())
         busy, count = (np.zeros((len(accounts), number)) for _ in range(2))
         idle = np.zeros((len(accounts), number, len(causes)))
@@ -206,10 +206,10 @@ class Row:
 
 
 def pace_ns(sides: Sequence[Side]) -> float:
-    """The longest idle time that belongs to a launch: that of nine in ten launches of both arms.
+    """Return the longest idle time that belongs to a launch: not exceeded by nine in ten launches of both arms.
 
-    It is at least 30 us, or a tenth of an iteration if that is longer. For a kernel that only one arm runs, this much
-    of the idle time before each launch is attributed to the kernel; longer idle time has another cause.
+    It is at least 30 us, or a tenth of an iteration if that is longer. For a kernel that only one arm runs, up to this
+    much idle time before each launch is attributed to the kernel; longer idle time has another cause.
     """
     counts = np.concatenate([side.means_of.count.sum(axis=0) / side.sessions for side in sides])
     idle = np.concatenate([side.means_of.idle.sum(axis=(0, 2)) / side.sessions for side in sides])
@@ -223,7 +223,7 @@ def pace_ns(sides: Sequence[Side]) -> float:
 
 
 def rows_of(before: Means, after: Means, subjects: Subjects, causes: Sequence[str], pace: float) -> list[Row]:
-    """All rows of the split of two arms' means, in the same order for all resamples; `pace` is from `pace_ns`."""
+    """Return all rows of the split of two arms' means, in the same order for all resamples; `pace` as in `pace_ns`."""
     by_count, by_duration = _midpoint(before.count, before.busy, after.count, after.busy)
     both = ((before.count > 0) & (after.count > 0))[..., None]
     paced = [np.where(both, side.idle, _at_pace(side, pace)) for side in (before, after)]
@@ -258,7 +258,7 @@ def rows_of(before: Means, after: Means, subjects: Subjects, causes: Sequence[st
 
 
 def _midpoint(count0: Floats, time0: Floats, count1: Floats, time1: Floats) -> tuple[Floats, Floats]:
-    """The parts of time1 - time0 by count and by duration; all by count when one side never ran."""
+    """Split time1 - time0 by count and by duration; all by count if one side never ran."""
     both = (count0 > 0) & (count1 > 0)
     each0, each1 = (
         np.divide(time, count, out=np.zeros(np.broadcast(time, count).shape), where=np.broadcast_to(both, time.shape))
@@ -269,7 +269,7 @@ def _midpoint(count0: Floats, time0: Floats, count1: Floats, time1: Floats) -> t
 
 
 def _at_pace(side: Means, pace: float) -> Floats:
-    """The idle time before each group's launches, limited to `pace` for each launch."""
+    """Return the idle time before each group's launches, limited to `pace` per launch."""
     whole = side.idle.sum(axis=2)
     part = np.divide(side.count * pace, whole, out=np.zeros_like(whole), where=whole > 0)
     paced: Floats = side.idle * np.minimum(part, 1.0)[..., None]
@@ -277,7 +277,7 @@ def _at_pace(side: Means, pace: float) -> Floats:
 
 
 def _of_clock(before: Means, after: Means, subjects: Subjects, by_duration: Floats) -> Floats:
-    """The part of each kernel's duration by `clock_part`; zero for replaced kernels, copies and collectives."""
+    """Return the part of each kernel's duration by `clock_part`; zero for replaced kernels, copies and collectives."""
     kept = np.array([category not in (COPY, COMMUNICATION) for category in subjects.category])
     kept &= np.array([by not in _REPLACED for by in subjects.matched_by])
     means = [
@@ -317,7 +317,7 @@ def _of_kernels(
 
 
 def _may_hide(side: Means, causes: Sequence[str]) -> bool:
-    """True when host work may overlap with the device; not when the device waits for the host."""
+    """Return whether host work may overlap with the device; false if the device waits for the host."""
     if np.isnan(side.host).any():
         return False
     if not np.isnan(side.latency).any():
@@ -332,10 +332,10 @@ def _of_the_host(causes: Sequence[str]) -> list[int]:
 
 
 def _hidden(before: Means, after: Means, causes: Sequence[str]) -> Floats:
-    """The change of host work that did not change the iteration.
+    """Return the change of host work that did not change the iteration.
 
-    The visible part is the change of the unprofiled latency when both arms have it, because a recorder slows the host;
-    else the change of idle time by the host.
+    The visible part is the change of the unprofiled latency if both arms have it, because a recorder slows the host;
+    else the change of idle time caused by the host.
     """
     longer = after.host - before.host
     shown = after.latency - before.latency

@@ -1,4 +1,4 @@
-"""The place of one run among the nights before it, and among other hosts of the same night."""
+"""Compare one run with earlier nights, and with other hosts of the same night."""
 
 from typing import Any, Final
 
@@ -7,7 +7,7 @@ import polars as pl
 
 from aaco_pipeline.statistics.history.levels import LEAST_DEVIATION, Floats
 
-#: Smallest numbers of nights of one level and of hosts of one night.
+#: Minimum numbers of nights of one level and of hosts of one night.
 LEAST_NIGHTS: Final = 8
 LEAST_HOSTS: Final = 5
 #: Two-sided probability of a false `slower` or `faster`.
@@ -21,7 +21,7 @@ _MAD_OF_NORMAL: Final = 0.6745
 
 
 def place_in_history(nights: pl.DataFrame, value_ns: int, fleet_ns: pl.Series | None = None) -> dict[str, Any]:
-    """The place of one session's value.
+    """Compare one session's value with its history and its fleet.
 
     Parameters
     ----------
@@ -63,13 +63,13 @@ def place_in_history(nights: pl.DataFrame, value_ns: int, fleet_ns: pl.Series | 
 
 
 def _of_sessions(nights: pl.DataFrame) -> float:
-    """Variance of single sessions within a night; 0 when no night has two."""
+    """Return the variance of single sessions within a night; 0 if no night has two."""
     variance = nights.select((pl.col("error_ratio") ** 2 * pl.col("sessions")).median()).item()
     return 0.0 if variance is None else float(variance)
 
 
 def _reach(logs: Floats, beyond: float) -> float:
-    """The largest usual distance of a new value from the median of these; `beyond` is its additional variance."""
+    """Return the largest usual distance of a new value from the median; `beyond` is its additional variance."""
     from scipy.special import stdtrit
 
     spread = max(float(np.median(np.abs(logs - np.median(logs)))) / _MAD_OF_NORMAL, LEAST_DEVIATION)

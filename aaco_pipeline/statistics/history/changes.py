@@ -1,4 +1,4 @@
-"""The level of each night of a benchmark, the changes of level, and their attribution to code or host."""
+"""Estimate each night's level of a benchmark, detect changes, and attribute them to code or host."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,7 +11,7 @@ from aaco_pipeline.statistics.history.levels import DRIFT, Change, Levels, Place
 from aaco_pipeline.statistics.verdicts.comparison import METRICS, why_left_out
 from aaco_pipeline.statistics.verdicts.effects import LEVEL, Floats, block_effects, t_interval
 
-#: Arms of unchanged code that are references, the better one first: a canary's file never changes.
+#: Reference arms of unchanged code, the better one first: a canary's file never changes.
 REFERENCES: Final = ("canary", "baseline")
 #: Columns of `nights` that do not depend on other nights.
 OF_THE_NIGHT: Final = (
@@ -112,7 +112,7 @@ def _interval(rows: pl.DataFrame, mean: str, error: str, count: str) -> tuple[pl
     return low, high
 
 
-#: The key of a series, and the order of its nights.
+#: Key of a series, and the order of its nights.
 SERIES: Final = ("workload", "backend", "host", "metric", "arm")
 _ORDER: Final = ("started_at", "campaign")
 RAW: Final = "raw"
@@ -120,16 +120,16 @@ PAIRED: Final = "paired"
 CODE: Final = "code"
 HOST: Final = "host"
 CANARY: Final = REFERENCES[0]
-#: Largest distance in nights between the intervals of the same change in the raw and the paired series.
+#: Maximum distance in nights between the intervals of the same change in the raw and the paired series.
 _TOGETHER: Final = 2
-#: Nights before a change in the search for its delay.
+#: Number of nights before a change in the search for its delay.
 _BEFORE: Final = 60
 _FLAGS: Final = polars_types("nights", "is_outlier", "segment", "paired_is_outlier", "paired_segment")
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The nights of one search: their indices in the series, the values, and the levels found."""
+    """Nights of one search: their indices in the series, the values, and the levels found."""
 
     of: str
     places: Places
@@ -139,7 +139,7 @@ class _Part:
 
 
 def with_levels(nights: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The nights with their levels and outliers, and every change of level.
+    """Return the nights with their levels and outliers, and every change of level.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def with_levels(nights: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _parts(series: pl.DataFrame) -> list[_Part]:
-    """The series of levels, and the ratios to each file of the reference."""
+    """Return the series of levels, and the ratios to each file of the reference."""
     file = series.get_column("paired_artefact_sha256").fill_null("").to_numpy()
     runs = np.cumsum(np.concatenate(([0], file[1:] != file[:-1]))) if len(file) else np.zeros(0, int)
     ratio = series.get_column("paired_ratio").is_not_null().to_numpy()
@@ -183,7 +183,7 @@ def _parts(series: pl.DataFrame) -> list[_Part]:
 
 
 def _flagged(series: pl.DataFrame, parts: list[_Part]) -> pl.DataFrame:
-    """The series with the index, level and outlier flag of each night."""
+    """Return the series with the index, level and outlier flag of each night."""
     flags: dict[str, list[Any]] = {name: [None] * series.height for name in _FLAGS}
     levels = {RAW: 0, PAIRED: 0}
     for part in parts:
@@ -204,7 +204,7 @@ def _flagged(series: pl.DataFrame, parts: list[_Part]) -> pl.DataFrame:
 
 
 def _rows(series: pl.DataFrame, part: _Part, parts: list[_Part]) -> list[dict[str, Any]]:
-    """Rows of `change_points` of one part of a series."""
+    """Rows of `change_points` for one part of a series."""
     of_series = series.row(0, named=True)
     campaigns, dates = series.get_column("campaign").to_list(), series.get_column("started_at").to_list()
     named = " · ".join(str(of_series[name]) for name in SERIES if of_series[name] is not None)
@@ -237,7 +237,7 @@ def _rows(series: pl.DataFrame, part: _Part, parts: list[_Part]) -> list[dict[st
 
 
 def _owed_to(arm: str, raw: _Part, change: Change, parts: list[_Part]) -> str | None:
-    """`code` or `host` by the ratios across the change, or None. A canary is unchanged code."""
+    """Return `code` or `host` from the ratios across the change, or None. A canary is unchanged code."""
     if raw.of == PAIRED:
         return CODE
     if arm == CANARY:
@@ -268,7 +268,7 @@ def _owed_to(arm: str, raw: _Part, change: Change, parts: list[_Part]) -> str | 
 
 
 def _sides(part: _Part, start: int, end: int, change: Change) -> tuple[Floats, Floats] | None:
-    """The ratios of the nights before and after, without outliers; None with fewer than two on a side."""
+    """Return the ratios of the nights before and after, without outliers; None with fewer than two on a side."""
     usable = ~(part.found.outliers | part.found.undecided)
     inside = [
         usable & (part.places < start) & (part.places >= start - max(change.before, 2)),
@@ -279,7 +279,7 @@ def _sides(part: _Part, start: int, end: int, change: Change) -> tuple[Floats, F
 
 
 def _shown(part: _Part, change: Change) -> int:
-    """The index of the first night at which a search finds the change."""
+    """Return the index of the first night at which a search finds the change."""
     first = max(change.start - _BEFORE, 0)
     last = len(part.values) - 1
     for end in range(change.start, last):

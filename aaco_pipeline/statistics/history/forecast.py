@@ -1,4 +1,4 @@
-"""Trends within a level, and forecasts of the night at which it reaches its limit, with their past accuracy."""
+"""Trends within a level, and forecasts of the night that reaches the limit, with their past accuracy."""
 
 import math
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Trend:
 
 
 def trend(values: Floats) -> Trend:
-    """The slope of a series of nights, robust against outliers.
+    """Estimate the slope of a series of nights, robust against outliers.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def trend(values: Floats) -> Trend:
 
 
 def sen_lines(values: Floats) -> tuple[Floats, Floats]:
-    """Slope and log level at the last night of many series at once, (series, n) in rows."""
+    """Return the slopes and log levels at the last night of many series at once, (series, n) in rows."""
     count = values.shape[1]
     first, second = np.triu_indices(count, 1)
     slopes: Floats = np.median((values[:, second] - values[:, first]) / (second - first), axis=1)
@@ -111,7 +111,7 @@ _NEVER: Final = 3_650
 
 @dataclass(frozen=True)
 class BackTest:
-    """Share of nights within their 90 % band, its pinball loss over that of the last value, and number of forecasts."""
+    """Fraction of nights within their 90 % band, pinball loss over the last value's, and number of forecasts."""
 
     coverage: float
     pinball_ratio: float
@@ -137,7 +137,7 @@ def forecasts(nights: pl.DataFrame, limits: pl.DataFrame) -> pl.DataFrame:
 
 
 def forecast(values: Floats, limit_ns: int | None) -> dict[str, Any]:
-    """The trend of one level, and the number of nights until it reaches the limit.
+    """Estimate the trend of one level, and the number of nights until it reaches the limit.
 
     Parameters
     ----------
@@ -176,10 +176,10 @@ def forecast(values: Floats, limit_ns: int | None) -> dict[str, Any]:
 
 
 def back_test(values: Floats) -> BackTest | None:
-    """The accuracy of past forecasts seven nights ahead; None with too few of them.
+    """Return the accuracy of past forecasts seven nights ahead; None with too few of them.
 
-    Every night from the 16th on is the origin of one forecast: along the line when there is a trend, else at the level.
-    The naive forecast is the last value with the quantiles of past differences between nights that far apart.
+    Every night from the 16th on is the origin of one forecast: along the line if there is a trend, else at the level.
+    The naive forecast is the last value, with the quantiles of past differences between nights equally far apart.
     """
     ours, naive, inside = [], [], []
     random = np.random.default_rng(0)
@@ -244,12 +244,12 @@ def _lines(values: Floats, has_slope: bool, draws: int, random: np.random.Genera
     length = max(round(count ** (1 / 3)), 1)
     starts = random.integers(0, count - length + 1, (draws, -(-count // length)))
     picks = (starts[:, :, None] + np.arange(length)).reshape(draws, -1)[:, :count]
-    # Draws about a level have slopes too, which allows for a small undetected slope.
+    # Draws around a level have slopes too, which allows for a small undetected slope.
     return sen_lines(fitted + residuals[picks])
 
 
 def _about(values: Floats, has_slope: bool) -> tuple[Floats, Floats]:
-    """The line or level, and the residuals, corrected for the degrees of freedom of the fit."""
+    """Return the line or level, and the residuals, corrected for the degrees of freedom of the fit."""
     nights = np.arange(len(values))
     slope = float(sen_lines(values[None, :])[0][0]) if has_slope else 0.0
     fitted: Floats = np.asarray(np.median(values - slope * nights) + slope * nights, np.float64)
@@ -260,7 +260,7 @@ def _about(values: Floats, has_slope: bool) -> tuple[Floats, Floats]:
 
 
 def _ahead(values: Floats, has_slope: bool, horizon: int, random: np.random.Generator) -> Floats:
-    """Draws of the night `horizon` nights ahead: of the line plus a residual."""
+    """Draw the night `horizon` nights ahead: the line plus a residual."""
     slopes, last = _lines(values, has_slope, _DRAWS_OF_THE_PAST, random)
     _, residuals = _about(values, has_slope)
     drawn: Floats = (last + slopes * horizon)[:, None] + residuals[None, :]

@@ -1,4 +1,4 @@
-"""Changes of level in a series of nights, with estimates of noise, outliers and drift."""
+"""Detect level changes in a series of nights, with estimates of noise, outliers and drift."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from aaco_pipeline.statistics.segmentation import segment_starts
 
 Floats = npt.NDArray[np.float64]
 
-#: Share of the differences in the scale, without the largest ones, which may be changes of level.
+#: Fraction of the differences used for the scale; the largest ones are excluded because they may be level changes.
 _KEPT: Final = 0.9
 #: Mean size of a standard normal within its central 90 %.
 _MEAN_OF_KEPT: Final = 0.6573
@@ -22,7 +22,7 @@ LEAST_FOR_WANDER: Final = 16
 
 
 def deviation(values: Floats) -> float:
-    """The standard deviation of single nights about their level, from differences of neighbours; at least 1e-4.
+    """Estimate the standard deviation of single nights about their level from successive differences; at least 1e-4.
 
     `values` are (n,) log levels in the order of time. Differences of neighbours do not depend on levels or slow trends.
     The largest tenth is omitted and the rest scaled as for a normal. The result is too small for autocorrelated nights
@@ -32,7 +32,7 @@ def deviation(values: Floats) -> float:
 
 
 def night_variances(values: Floats, errors: Floats) -> Floats:
-    """The variance of each night: that of its sessions plus that between nights.
+    """Return the variance of each night: its sessions' variance plus the variance between nights.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def night_variances(values: Floats, errors: Floats) -> Floats:
 
 
 def wander(values: Floats, starts: list[int]) -> float:
-    r"""The factor of the variance of a mean over that of independent nights; at least 1.
+    r"""Return the variance of a mean relative to independent nights; at least 1.
 
     Parameters
     ----------
@@ -88,9 +88,9 @@ def _size(differences: Floats) -> float:
     return float(kept.mean()) / _MEAN_OF_KEPT if len(kept) else 0.0
 
 
-#: Smallest number of nights of a slope; shorter ones are steps.
+#: Minimum number of nights of a slope; shorter ones are steps.
 LEAST_RAMP_NIGHTS: Final = 6
-#: Largest number of candidate ends, and of points after averaging.
+#: Maximum number of candidate ends, and of points after averaging.
 _ENDS: Final = 40
 _POINTS: Final = 256
 
@@ -111,7 +111,7 @@ class Ramp:
 
 
 def ramp(values: Floats, weights: Floats) -> Ramp | None:
-    """The slope between two levels that fits best by weighted least squares; None with fewer than 6 points.
+    """Fit the slope between two levels by weighted least squares; None with fewer than 6 points.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def ramp(values: Floats, weights: Floats) -> Ramp | None:
 
 Truths = npt.NDArray[np.bool_]
 
-#: Smallest distance of an outlier from both sides in deviations, and the share of it at which a neighbour belongs to
+#: Minimum distance of an outlier from both sides in deviations, and the fraction of it at which a neighbour belongs to
 #: the same level.
 _APART: Final = 3.5
 _SHARED: Final = 0.5
@@ -159,7 +159,7 @@ _ALONE: Final = (1, 2)
 
 
 def outlier_nights(values: Floats, deviation: float) -> tuple[Truths, Truths]:
-    """Outliers, and undecided nights, which may be the first of a new level.
+    """Find outliers, and undecided nights, which may be the first of a new level.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def outlier_nights(values: Floats, deviation: float) -> tuple[Truths, Truths]:
         return outlier, undecided
     for length in _ALONE:
         for first in np.flatnonzero(_stands_alone(values, deviation, length)):
-            # The last two nights may be the beginning of a new level.
+            # The last two nights may be the start of a new level.
             if first + length < count:
                 outlier[first : first + length] = True
             elif length == 1:
@@ -193,7 +193,7 @@ def outlier_nights(values: Floats, deviation: float) -> tuple[Truths, Truths]:
 
 
 def _stands_alone(values: Floats, deviation: float, length: int) -> Truths:
-    """True for the first night of `length` consecutive outliers."""
+    """Return which nights are the first of `length` consecutive outliers."""
     count = len(values) - length + 1
     beyond = np.full(_REACH, np.nan)
     medians = _medians(np.concatenate((beyond, values, beyond)))
@@ -212,7 +212,7 @@ def _stands_alone(values: Floats, deviation: float, length: int) -> Truths:
 
 
 def _medians(padded: Floats) -> Floats:
-    """The median of each four consecutive values, ignoring NaN; NaN without values."""
+    """Return the median of each four consecutive values, ignoring NaN; NaN without values."""
     windows = np.sort(np.lib.stride_tricks.sliding_window_view(padded, _REACH), axis=1)
     there = np.isfinite(windows).sum(axis=1)
     rows = np.arange(len(windows))
@@ -229,12 +229,12 @@ DRIFT: Final = "drift"
 #: changes in a series of 60 nights. Shorter series have the penalty of 60 nights, because their noise is less certain.
 PENALTY: Final = 3.0
 _NIGHTS_PAID: Final = 60
-#: Smallest numbers of nights of a level, and of a series.
+#: Minimum numbers of nights of a level, and of a series.
 LEAST_LEVEL_NIGHTS: Final = 2
 LEAST_SEARCHED: Final = 8
 #: Probability that the change lies between its earliest and latest night.
 _LOCATED: Final = 0.95
-#: Largest number of iterations between levels and autocorrelation; they agree after two or three.
+#: Maximum number of iterations between levels and autocorrelation; they converge after two or three.
 _ROUNDS: Final = 5
 
 
@@ -268,7 +268,7 @@ class Levels:
 
 
 def find_levels(values: Floats, errors: Floats, *, paired: bool) -> Levels:
-    """The levels of a series of nights.
+    """Find the levels of a series of nights.
 
     Parameters
     ----------
@@ -303,7 +303,7 @@ def find_levels(values: Floats, errors: Floats, *, paired: bool) -> Levels:
 
 
 def _searched(series: Floats, variances: Floats, paired: bool) -> tuple[list[int], float]:
-    """The first point of each level, and the factor of `wander`."""
+    """Return the first point of each level, and the factor of `wander`."""
     penalty = _penalty(len(series))
     scaled = series / np.sqrt(variances)
     starts, inflation = [0], 1.0
@@ -324,7 +324,7 @@ def _penalty(count: int) -> float:
 
 @dataclass(frozen=True)
 class _Fit:
-    """The levels of a series with their means, the residuals, and the night of each point."""
+    """Levels of a series with their means, the residuals, and the night of each point."""
 
     series: Floats
     weight: Floats
@@ -348,14 +348,14 @@ def _fit(series: Floats, weight: Floats, starts: list[int], night: Places) -> _F
 
 
 def _changes(fit: _Fit) -> list[Change]:
-    """All changes; a drift is one change."""
+    """Return all changes; a drift is one change."""
     found: list[Change] = []
     count = len(fit.series)
     for run in _runs(fit.means):
         span = slice(fit.starts[run[0] - 1], fit.ends[run[-1]])
         slope = ramp(fit.series[span], fit.weight[span])
         squares = float((fit.weight[span] * fit.residual[span] ** 2).sum())
-        # A slope has the penalty of one change, and a little more for its second end.
+        # A slope has the penalty of one change, plus a little more for its second end.
         saved = _penalty(count) * (len(run) - 1) - float(np.log(count))
         if slope is not None and slope.squares < squares + saved:
             found.append(_drift(fit, slope, span))
@@ -365,7 +365,7 @@ def _changes(fit: _Fit) -> list[Change]:
 
 
 def _step(fit: _Fit, level: int) -> Change:
-    """The change from the previous level to this one."""
+    """Return the change from the previous level to this one."""
     a, b, c = fit.starts[level - 1], fit.starts[level], fit.ends[level]
     low, high = _place(fit.series[a:c], fit.weight[a:c] / max(fit.spread, 1.0))
     error = float(np.sqrt(fit.spread * (1 / fit.weight[a:b].sum() + 1 / fit.weight[b:c].sum())))
@@ -374,14 +374,14 @@ def _step(fit: _Fit, level: int) -> Change:
 
 
 def _drift(fit: _Fit, slope: Ramp, span: slice) -> Change:
-    """The change from a slope's first night to its last."""
+    """Return the change from a slope's first night to its last."""
     begin, end = (int(fit.night[min(span.start + side, span.stop - 1)]) for side in (slope.begin, slope.end))
     error = float(np.sqrt(fit.spread * slope.variance))
     return Change("drift", begin, begin, end, slope.height, error, fit.freedom, slope.begin, end - begin)
 
 
 def _runs(means: list[float]) -> list[list[int]]:
-    """Runs of consecutive levels with changes in one direction."""
+    """Return runs of consecutive levels with changes in one direction."""
     runs: list[list[int]] = []
     for level in range(1, len(means)):
         up = means[level] > means[level - 1]
@@ -393,7 +393,7 @@ def _runs(means: list[float]) -> list[list[int]]:
 
 
 def _place(series: Floats, weight: Floats) -> tuple[int, int]:
-    """The earliest and latest first point of the second of two levels, with 95 % of the likelihood between them."""
+    """Earliest and latest first point of the second of two levels, with 95 % of the likelihood in between."""
     centred = series - np.average(series, weights=weight)
     total, value = np.cumsum(weight), np.cumsum(weight * centred)
     gain = value[:-1] ** 2 * (1 / total[:-1] + 1 / (total[-1] - total[:-1]))

@@ -1,6 +1,6 @@
-"""Comparison of two arms metric by metric, from sessions of the same blocks or of different nights.
+"""Compare two arms metric by metric, from sessions of the same blocks or of different nights.
 
-The figures come from `effects`, the verdicts from `decision`.
+`effects` computes the figures, `decision` the verdicts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,14 +40,14 @@ from aaco_pipeline.statistics.verdicts.effects import (
 )
 from aaco_pipeline.statistics.verdicts.session_quantiles import UNUSABLE
 
-#: The metrics of verdicts and their columns of `session_quantiles`.
+#: Metrics with verdicts, and their columns of `session_quantiles`.
 METRICS: Final = {
     "latency_p50": "p50_ns",
     "latency_p90": "p90_ns",
     "latency_p99": "p99_ns",
     "latency_trimmed_mean": "trimmed_mean_ns",
 }
-#: States whose median may lie between two levels; such sessions are omitted from P50 only.
+#: States whose median may fall between two levels; such sessions are omitted only from P50.
 _WITHOUT_LEVEL: Final = (UNSTEADY, BIMODAL)
 #: Columns that must be equal in all sessions of a campaign.
 _SHARED: Final = ("host", "device", "fingerprint", "cache_state")
@@ -59,8 +59,8 @@ _VERDICTS: Final = polars_types("verdicts")
 class Plan:
     """The plan of a campaign, fixed before its first session.
 
-    `looks` are the numbers of blocks at which a verdict is taken; `policy_ratio` is the difference from 1 that does not
-    matter; `primary` is the metric that decides.
+    `looks` are the numbers of blocks at which a verdict is made; `policy_ratio` is the largest irrelevant difference
+    from 1; `primary` is the metric that decides.
     """
 
     baseline: str
@@ -79,7 +79,7 @@ class Plan:
 
 
 def compare(sessions: pl.DataFrame, plan: Plan, ledger: pl.DataFrame) -> pl.DataFrame:
-    """The verdicts on every metric of every campaign.
+    """Return the verdicts on every metric of every campaign.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def compare(sessions: pl.DataFrame, plan: Plan, ledger: pl.DataFrame) -> pl.Data
 
 
 def of_both_arms(sessions: pl.DataFrame, baseline: str, candidate: str) -> pl.DataFrame:
-    """The sessions of both arms; UsageError for a missing arm or different workloads."""
+    """Return the sessions of both arms; UsageError for a missing arm or different workloads."""
     arms = set(sessions.get_column("arm"))
     for arm in (baseline, candidate):
         if arm not in arms:
@@ -156,7 +156,7 @@ def of_both_arms(sessions: pl.DataFrame, baseline: str, candidate: str) -> pl.Da
 
 
 def why_left_out(metric: str, column: str) -> pl.Expr:
-    """The reason why a session's value of the metric is omitted, or null."""
+    """Return why a session's value of the metric is omitted, or null."""
     state, missing = pl.col("state"), pl.col(column).is_null()
     without_level = state.is_in(_WITHOUT_LEVEL) & pl.lit(metric == "latency_p50")
     return (
@@ -198,7 +198,7 @@ def _with_interval(rows: pl.DataFrame, looks: tuple[int, ...]) -> pl.DataFrame:
     level = rows.get_column("level").fill_null(LEVEL).to_numpy()
     paired, mean, error = _spread(rows, "")
     low, high = t_interval(mean, error, paired - 1, level)
-    # Two one-sided tests at this level are the interval at twice the level.
+    # Two one-sided tests at this level correspond to the interval at twice the level.
     narrow_low, narrow_high = t_interval(mean, error, paired - 1, 2 * level)
     of_quiet, quiet_mean, quiet_error = _spread(rows, "_quiet")
     quiet_low, quiet_high = t_interval(quiet_mean, quiet_error, of_quiet - 1, level)
@@ -230,7 +230,7 @@ _UNKNOWN: Final[Effect] = dict.fromkeys(("ci_low", "ci_high", "p_value", "minimu
 
 BETWEEN_NIGHTS: Final = "between nights"
 REGRESSED_BETWEEN_NIGHTS: Final = "regressed between nights"
-#: Smallest number of nights of unchanged code on one host for its night-to-night variance.
+#: Minimum number of nights of unchanged code on one host for its night-to-night variance.
 LEAST_CANARY_NIGHTS: Final = 20
 
 
@@ -243,7 +243,7 @@ def compare_between_nights(
     policy_ratio: float = 0.01,
     metric: str = "latency_p50",
 ) -> pl.DataFrame:
-    """The verdict on one metric of every campaign whose arms ran on different nights.
+    """Return the verdict on one metric of every campaign whose arms ran on different nights.
 
     Parameters
     ----------
@@ -322,7 +322,7 @@ def _verdict(
 
 
 def _obstacles(row: Row, effect: Effect, nights: int) -> Iterator[tuple[str, str, str]]:
-    """Reasons against a decision by the interval, in the form of `unjudged`."""
+    """Reasons against a decision by the interval, in the format of `unjudged`."""
     yield from unjudged(row)
     if nights < LEAST_CANARY_NIGHTS:
         what = f"{nights} of {LEAST_CANARY_NIGHTS} nights of unchanged code on this host are known"

@@ -1,4 +1,4 @@
-"""Verdicts from the figures of a comparison, with thresholds from comparisons of identical code."""
+"""Decide verdicts from a comparison's figures, with thresholds from comparisons of identical code."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -16,16 +16,16 @@ from aaco_pipeline.statistics.verdicts.effects import (
     sign_flip_p,
 )
 
-#: Comparisons with equal values of these columns have the same noise.
+#: Comparisons with equal values in these columns have the same noise.
 DESIGN: Final = ("workload", "host", "metric", "design", "blocks", "sessions_per_block")
-#: Smallest numbers of comparisons of identical code for a floor, and for a confidence of 0.95.
+#: Minimum numbers of comparisons of identical code for a floor, and for a confidence of 0.95.
 LEAST_FOR_FLOOR: Final = 100
 LEAST_FOR_CONFIDENCE: Final = 19
 _FLOOR_QUANTILE: Final = 0.95
 
 
 def ledger_rows(verdicts: pl.DataFrame, designs: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `aa_ledger` with campaign_id, from the verdicts of comparisons whose two arms are identical code.
+    """Rows of `aa_ledger` with campaign_id, from the verdicts of comparisons of identical code.
 
     Parameters
     ----------
@@ -39,10 +39,10 @@ def ledger_rows(verdicts: pl.DataFrame, designs: pl.DataFrame) -> pl.DataFrame:
 
 
 def floors(ledger: pl.DataFrame) -> pl.DataFrame:
-    """The floor of each design: columns of DESIGN, comparisons (their number), floor_ratio, p_values (sorted).
+    """Floor of each design: columns of DESIGN, comparisons (their number), floor_ratio, p_values (sorted).
 
     floor_ratio is the 95 % quantile of the difference from 1 in either direction (observed, the higher of two); null
-    with fewer than 100 comparisons. It holds only as long as the host and its neighbours stay the same.
+    with fewer than 100 comparisons. It is valid only while the host and its neighbours stay the same.
     """
     size = pl.col("effect_ratio").log().abs().quantile(_FLOOR_QUANTILE, "higher").exp() - 1
     return ledger.group_by(DESIGN, maintain_order=True).agg(
@@ -92,9 +92,9 @@ INCONCLUSIVE: Final = "inconclusive"
 HARDWARE_DIFFERS: Final = "hardware differs"
 WITHHELD: Final = "withheld"
 
-#: Smallest number of sessions in each arm for a verdict.
+#: Minimum number of sessions in each arm for a verdict.
 LEAST_SESSIONS: Final = 3
-#: Facts that all sessions of a comparison must share, by the column with the number of different values.
+#: Facts that all sessions of a comparison must share, by the column with the number of distinct values.
 _HARDWARE: Final = {"host_count": "hosts", "device_count": "devices", "fingerprint_count": "environments"}
 _MOST_NAMED: Final = 3
 
@@ -102,7 +102,7 @@ Row = Mapping[str, Any]
 
 
 def decided(row: Row, policy_ratio: float, looks: tuple[int, ...]) -> dict[str, Any]:
-    """A row of `verdicts` from the figures of one comparison; the first rule that applies decides.
+    """Build a row of `verdicts` from the figures of one comparison; the first rule that applies decides.
 
     There is no verdict on different hardware, on mixed cache states or with fewer than three sessions in an arm. The
     verdict is inconclusive on a host that slows processes of both arms, without a baseline in the same blocks, with
@@ -139,13 +139,13 @@ _COPIED: Final = ("campaign_id", "metric", "design", "sessions_baseline", "sessi
 
 
 def _mean(row: Row, paired: bool) -> float | None:
-    """The mean log ratio of blocks, or that of the arms' means without pairs."""
+    """Return the mean log ratio of blocks, or of the arms' means if there are no pairs."""
     mean: float | None = row["mean"] if paired and row["mean"] is not None else row["unpaired_mean"]
     return mean
 
 
 def withheld(verdicts: pl.DataFrame, reason: str) -> pl.DataFrame:
-    """The rows of `verdicts` for arms that cannot be compared: withheld, without figures."""
+    """Rows of `verdicts` for arms that cannot be compared: withheld, without figures."""
     figures = ("effect_ratio", "ci_low", "ci_high", "p_value", "minimum_detectable_ratio", "sessions_needed")
     no_longer = (*figures, "confidence", "confidence_source", "alert_grade", "recommendation")
     return verdicts.with_columns(
@@ -156,7 +156,7 @@ def withheld(verdicts: pl.DataFrame, reason: str) -> pl.DataFrame:
 
 
 def unjudged(row: Row) -> Iterator[tuple[str, str, str]]:
-    """Reasons against any comparison, the most serious first: verdict, reason, recommendation."""
+    """Reasons against any comparison, most serious first: verdict, reason, recommendation."""
     differing = [f"{row[name]} {words}" for name, words in _HARDWARE.items() if row[name] > 1]
     if differing:
         what = f"the sessions ran on {' and in '.join(differing)}"
@@ -166,14 +166,14 @@ def unjudged(row: Row) -> Iterator[tuple[str, str, str]]:
     entered = [row["sessions_baseline"], row["sessions_candidate"]]
     if min(entered) < LEAST_SESSIONS:
         what = f"{entered[0]} sessions of the baseline and {entered[1]} of the candidate have a {_quantile(row)}"
-        # More sessions like the omitted ones would be omitted as well.
+        # Further sessions like the omitted ones would be omitted as well.
         again = "see why sessions were left out, then run both arms again"
         advice = again if row["excluded_sessions"] else "run more sessions of both arms"
         yield WITHHELD, f"{what}, and three of each are the least", advice
 
 
 def _obstacles(row: Row, looks: tuple[int, ...]) -> Iterator[tuple[str, str, str]]:
-    """Reasons against a decision by the interval, in the form of `unjudged`."""
+    """Reasons against a decision by the interval, in the format of `unjudged`."""
     yield from unjudged(row)
     yield from busy_host(row)
     blocks = looks[-1]
@@ -191,7 +191,7 @@ def _obstacles(row: Row, looks: tuple[int, ...]) -> Iterator[tuple[str, str, str
 
 
 def busy_host(row: Row) -> Iterator[tuple[str, str, str]]:
-    """An obstacle when several arms have slow sessions, which are then caused by the host."""
+    """Report slow sessions in several arms, which are then caused by the host."""
     if len(row["slow_arms"] or []) > 1:
         what = f"a busy host: sessions of {' and '.join(row['slow_arms'])} ran slower throughout ({_slow(row)})"
         yield INCONCLUSIVE, what, "run the campaign again on a host without other work"
@@ -223,7 +223,7 @@ def _by_interval(row: Row, threshold: float, looks: tuple[int, ...]) -> tuple[st
 
 
 def _flips_agree(ratios: np.ndarray[Any, np.dtype[np.float64]], level: float) -> bool:
-    """True unless exact sign flips contradict that the mean is above 0; too few or many blocks are not tested."""
+    """Return whether exact sign flips support a mean above 0; untested for too few or too many blocks."""
     count = len(ratios)
     can_tell = LEAST_BLOCKS_FOR_FLIPS <= count <= MOST_BLOCKS_FOR_FLIPS and 2.0**-count <= level / 2
     return not can_tell or sign_flip_p(ratios) <= level / 2
@@ -263,7 +263,7 @@ def _remarks(row: Row, policy_ratio: float) -> Iterator[str]:
 
 
 def _quantile(row: Row) -> str:
-    """The metric in words: `P99`, `trimmed mean`."""
+    """Name the metric: `P99`, `trimmed mean`."""
     name = str(row["metric"]).removeprefix("latency_").replace("_", " ")
     return name.upper() if name[1:].isdigit() else name
 
@@ -276,12 +276,12 @@ def _slow(row: Row) -> str:
 
 
 def grade(boots: int | None) -> str | None:
-    """The grade of a regression by the number of boots; None when a boot was not recorded."""
+    """Grade a regression by the number of boots; None if a boot was not recorded."""
     return None if boots is None else "one boot" if boots == 1 else "two boots"
 
 
 def percent(ratio: float) -> str:
-    """A ratio as a percentage: `1 %`."""
+    """Format a ratio as a percentage: `1 %`."""
     return f"{100 * ratio:.3g} %"
 
 
@@ -295,7 +295,7 @@ def _listed(looks: tuple[int, ...]) -> str:
 
 
 def false_discoveries(verdicts: pl.DataFrame) -> pl.DataFrame:
-    """The verdicts of one night with q_value, corrected for the number of comparisons.
+    """Return the verdicts of one night with q_value, corrected for the number of comparisons.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Effects of one arm relative to another over blocks, their power, and the error levels of sequential looks."""
+"""Effects of one arm relative to another over blocks, their power, and error levels of sequential looks."""
 
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -12,10 +12,10 @@ from aaco_pipeline.errors import UsageError
 
 Floats = npt.NDArray[np.float64]
 
-#: Smallest numbers of blocks for an interval, and for sign flips that can reach a two-sided level of 0.05.
+#: Minimum numbers of blocks for an interval, and for sign flips that can reach a two-sided level of 0.05.
 LEAST_BLOCKS: Final = 5
 LEAST_BLOCKS_FOR_FLIPS: Final = 6
-#: Largest number of blocks for which the 2^blocks flips are counted.
+#: Maximum number of blocks for which the 2^blocks flips are counted.
 MOST_BLOCKS_FOR_FLIPS: Final = 40
 
 
@@ -60,7 +60,7 @@ def block_effects(sessions: pl.DataFrame, baseline: str, candidate: str, value: 
 
 
 def t_interval(mean: Floats, error: Floats, freedom: Floats, level: Floats) -> tuple[Floats, Floats]:
-    """The two-sided interval of a mean at that level (0.05 for 95 %), from its standard error.
+    """Return the two-sided interval of a mean at that level (0.05 for 95 %), from its standard error.
 
     Student, The probable error of a mean, 1908. Log ratios of blocks must be independent and nearly normal in the mean;
     an extreme block widens the interval.
@@ -82,7 +82,7 @@ def t_test_p(mean: Floats, error: Floats, freedom: Floats) -> Floats:
 
 
 def sign_flip_p(log_ratios: Floats) -> float:
-    """One-sided p that the mean is above 0 by chance: exact, over all flips of signs.
+    """One-sided p that the mean exceeds 0 by chance: exact, over all sign flips.
 
     Parameters
     ----------
@@ -99,28 +99,28 @@ def sign_flip_p(log_ratios: Floats) -> float:
     """
     half = len(log_ratios) // 2
     first, second = _signed_sums(log_ratios[:half]), np.sort(_signed_sums(log_ratios[half:]))
-    # The slack keeps the observed pattern and its ties in the count in spite of rounding.
+    # The slack keeps the observed pattern and its ties in the count despite rounding.
     seen = float(log_ratios.sum()) - 1e-12 * float(np.abs(log_ratios).sum())
     reaching = len(second) - np.searchsorted(second, seen - first, side="left")
     return float(reaching.sum()) / 2.0 ** len(log_ratios)
 
 
 def _signed_sums(values: Floats) -> Floats:
-    """The sum of the values under each pattern of signs."""
+    """Return the sum of the values under each sign pattern."""
     sums = np.zeros(1)
     for value in values:
         sums = np.concatenate((sums + value, sums - value))
     return sums
 
 
-#: Probability that a minimum detectable effect is found.
+#: Probability of finding a minimum detectable effect.
 POWER: Final = 0.8
 #: Largest number of blocks in the exact table; beyond it the normal distribution differs by less than a block.
 _MOST_LISTED: Final = 2_000
 
 
 def minimum_detectable_ratio(error: Floats, freedom: Floats, level: Floats) -> Floats:
-    r"""The smallest difference from 1 that the t test of a mean log ratio finds with power 0.8.
+    r"""Return the smallest difference from 1 that the t test of a mean log ratio finds with power 0.8.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def minimum_detectable_ratio(error: Floats, freedom: Floats, level: Floats) -> F
 
 
 def blocks_needed(deviation: float, ratio: float, level: float) -> int:
-    """The smallest number of blocks, 2 or more, whose minimum detectable ratio is at most `ratio`, which is above 0.
+    """Return the smallest number of blocks, at least 2, whose minimum detectable ratio is at most `ratio` (above 0).
 
     `deviation` is the standard deviation of the blocks' log ratios.
     """
@@ -166,7 +166,7 @@ def _detectable_by_blocks(level: float) -> Floats:
     return np.log1p(minimum_detectable_ratio(1 / np.sqrt(blocks), blocks - 1, np.full_like(blocks, level)))
 
 
-#: Two-sided probability that any look of a campaign reports a difference of identical code.
+#: Two-sided probability that any look of a campaign reports a difference for identical code.
 LEVEL: Final = 0.05
 #: Largest bound, in standard deviations.
 _FARTHEST: Final = 8.0
@@ -174,7 +174,7 @@ _FARTHEST: Final = 8.0
 
 @lru_cache(maxsize=256)
 def levels_at_looks(looks: tuple[int, ...]) -> tuple[float, ...]:
-    r"""The two-sided level of each look, for 5 % over all of them; 0.05 for a single one.
+    r"""Return the two-sided level of each look for 5 % in total; 0.05 for a single look.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def levels_at_looks(looks: tuple[int, ...]) -> tuple[float, ...]:
 
 
 def _excess(points: Floats, weights: Floats, step: float, allowed: float, bound: float) -> float:
-    """The probability that the score crosses the bound at this look, less the allowed one."""
+    """Return the probability that the score crosses the bound at this look, minus the allowed one."""
     from scipy.special import ndtr
 
     return float(weights @ ndtr((points - bound) / step)) - allowed
@@ -236,14 +236,14 @@ def _continued(points: Floats, weights: Floats, bound: float, step: float, nodes
     return inside, bound * shares * (density @ weights)
 
 
-#: Relative difference from the arm's fast sessions at which a session is slow: above the differences of identical
-#: processes on quiet hosts (0.15), below the cost of other work on the host (0.4 and more).
+#: Relative difference from the arm's fast sessions above which a session is slow: more than identical processes differ
+#: on quiet hosts (0.15), less than other work on the host costs (0.4 and more).
 SLOWER_BY: Final = 0.2
 _FAST_QUANTILE: Final = 0.25
 
 
 def slow_sessions(sessions: pl.DataFrame) -> pl.DataFrame:
-    """The sessions whose median lies a fifth or more above the fast ones of their own arm.
+    """Return the sessions whose median is at least a fifth above the fast ones of their own arm.
 
     Parameters
     ----------

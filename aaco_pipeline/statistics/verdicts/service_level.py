@@ -19,9 +19,9 @@ OK: Final = "ok"
 AT_RISK: Final = "at_risk"
 BREACHED: Final = "breached"
 NOT_ENOUGH_DATA: Final = "not_enough_data"
-#: Smallest number of sessions for an interval over sessions.
+#: Minimum number of sessions for an interval over sessions.
 LEAST_SESSIONS: Final = LEAST_BLOCKS
-#: The quantiles that can have a limit, and the column of `session_quantiles` of each.
+#: Quantiles that can have a limit, and their columns of `session_quantiles`.
 LIMITED: Final = {f"latency_{column.removesuffix('_ns')}": column for column in QUANTILES}
 _TABLE: Final = polars_types("service_levels")
 
@@ -44,12 +44,12 @@ class Limit:
 
 
 def usual_budget(metric: str) -> float:
-    """The share that lies above a quantile by its name: 0.01 for a P99."""
+    """Return the fraction above a quantile from its name: 0.01 for a P99."""
     return round(1 - QUANTILES[LIMITED[metric]][0], 6)
 
 
 def service_levels(sessions: pl.DataFrame, iterations: pl.DataFrame, limits: Sequence[Limit]) -> pl.DataFrame:
-    """The state of each limit in each arm.
+    """Return the state of each limit in each arm.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def service_levels(sessions: pl.DataFrame, iterations: pl.DataFrame, limits: Seq
 
 
 def quantile_against_limit(quantiles: pl.Series, limit_ns: int) -> dict[str, str | float | int | None]:
-    """The quantile of a typical session compared with the limit, with its 95 % interval over sessions.
+    """Compare a typical session's quantile with the limit, with its 95 % interval over sessions.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def _worse(quantile: str, share: str) -> str:
 
 
 def _independent(counts: pl.DataFrame) -> tuple[float, float]:
-    """The effective numbers of independent iterations: over the limit, and in total."""
+    """Return the effective numbers of independent iterations: over the limit, and in total."""
     from scipy.special import stdtrit
 
     over, n = counts.get_column("over").to_numpy().astype(np.float64), counts.get_column("n").to_numpy()
@@ -205,7 +205,7 @@ def _independent(counts: pl.DataFrame) -> tuple[float, float]:
 def _quantile_row(
     state: str, sessions: int, middle: float | None, low: float | None, high: float | None
 ) -> dict[str, str | float | int | None]:
-    """The figures in whole nanoseconds, with the interval rounded outwards."""
+    """Return the figures in whole nanoseconds, with the interval rounded outwards."""
     return {
         "state": state,
         "sessions": sessions,

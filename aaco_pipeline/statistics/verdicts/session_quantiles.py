@@ -1,6 +1,6 @@
-"""Each session's state and the quantiles of its steady iterations.
+"""Classify each session's state, and compute the quantiles of its steady iterations.
 
-Sessions are the units of a comparison of arms (`comparison`).
+Sessions are the units when comparing arms (`comparison`).
 """
 
 from typing import Final
@@ -11,11 +11,11 @@ import polars as pl
 from aaco_pipeline.errors import UsageError
 from aaco_pipeline.statistics.steady_state import STEADY, TOO_SHORT, Counts, states_of
 
-#: The state of a session with impossible latencies.
+#: State of a session with impossible latencies.
 UNUSABLE: Final = "unusable"
-#: The quantiles and the number of iterations that each needs, so that ten lie beyond it.
+#: Quantiles and the number of iterations that each requires, so that ten exceed it.
 QUANTILES: Final = {"p50_ns": (0.50, 1), "p90_ns": (0.90, 100), "p99_ns": (0.99, 1_000)}
-#: Share of the iterations that the trimmed mean omits on each side.
+#: Fraction of the iterations that the trimmed mean omits on each side.
 TRIMMED: Final = 0.1
 _KEY: Final = ("session_id", "arm", "block")
 _SCHEMA: Final = pl.Schema(
@@ -68,10 +68,10 @@ def disturbed_ratios(figures: pl.DataFrame) -> pl.DataFrame:
 
 
 def leave_out_disturbed(sessions: pl.DataFrame, disturbed: pl.DataFrame, most: float) -> pl.DataFrame:
-    """The rows of `session_quantiles`, with `unusable` sessions where too many iterations were disturbed.
+    """Rows of `session_quantiles`, with `unusable` sessions if too many iterations were disturbed.
 
-    `most` is the largest share of disturbed iterations. `disturbed` has session_id and disturbed_ratio, which is known
-    only for sessions whose kernel plane was recorded.
+    `most` is the maximum fraction of disturbed iterations. `disturbed` has session_id and disturbed_ratio, which is
+    known only for sessions whose kernel plane was recorded.
     """
     too = (pl.col("disturbed_ratio") > most).fill_null(False)
     share = (100 * pl.col("disturbed_ratio")).round(1)
@@ -88,7 +88,7 @@ def leave_out_disturbed(sessions: pl.DataFrame, disturbed: pl.DataFrame, most: f
 
 
 def _ordered(iterations: pl.DataFrame) -> pl.DataFrame:
-    """The iterations by session and number; UsageError when a session is in two arms or blocks."""
+    """Return the iterations by session and number; UsageError if a session is in two arms or blocks."""
     places = iterations.select(_KEY).unique().filter(pl.col("session_id").is_duplicated())
     if places.height:
         raise UsageError(f"session {places.item(0, 'session_id')} stands in two arms or blocks: give each session one")
@@ -145,7 +145,7 @@ def _of_sound(sound: pl.DataFrame) -> pl.DataFrame:
 
 
 def _quantiles(times: Counts, counts: Counts, since: Counts) -> dict[str, pl.Expr | pl.Series]:
-    """The quantiles and the trimmed mean of every session's times from the index `since` on."""
+    """Return the quantiles and the trimmed mean of every session's times from the index `since` on."""
     row = np.repeat(np.arange(len(counts)), counts)
     place = np.arange(len(times)) - np.repeat(np.cumsum(counts) - counts, counts)
     kept = place >= since[row]

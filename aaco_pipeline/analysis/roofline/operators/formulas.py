@@ -1,6 +1,6 @@
-"""The list of operators with a known formula, and the operator call that each launch counts to.
+"""List the operators with a known formula, and find the operator call to which each launch counts.
 
-The formulas themselves are `products` and `streams`.
+`products` and `streams` have the formulas themselves.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,11 +17,11 @@ from aaco_pipeline.analysis.roofline.operators.inputs import Inputs, Unstated, W
 
 @dataclass(frozen=True)
 class Formula:
-    """The formulas for the work of an operator.
+    """A formula for the work of an operator.
 
-    Copies, fills and functions of elements launched by an operator that `is_whole` belong to it: its formula covers the
-    whole request, and internal moves are an implementation detail. `reads_values` is true if the formula reads inputs
-    that are not tensors.
+    Copies, fills and elementwise functions launched by an operator that `is_whole` belong to it: its formula covers the
+    complete call, and internal moves are an implementation detail. `reads_values` is true if the formula reads
+    non-tensor inputs.
     """
 
     work: Callable[[Inputs], Work]
@@ -30,7 +30,7 @@ class Formula:
 
 
 def work_of(operator: str, inputs: Inputs) -> Work:
-    """The work of one call; where it is unknown its `lacking` says why."""
+    """The work of one call; if it is unknown, its `lacking` gives the reason."""
     formula = FORMULAS.get(operator)
     if formula is None:
         return Work(None, None, _first_format(inputs), lacking=f"no formula for {operator}")
@@ -54,7 +54,7 @@ def _whole(work: Callable[[Inputs], Work]) -> Formula:
 
 
 def _both(names: tuple[str, ...], arity: int, each: float = 1.0) -> dict[str, Formula]:
-    """Functions of elements, and their forms that overwrite the first input."""
+    """Elementwise functions, and their forms that overwrite the first input."""
     return {
         f"aten::{name}{ending}": Formula(streams.elementwise(arity, each, in_place=bool(ending)))
         for name in names
@@ -116,13 +116,13 @@ _NORMALIZATIONS: Final[Mapping[str, Formula]] = {
             *("aten::native_batch_norm_backward", "aten::cudnn_batch_norm_backward"),
             *("aten::miopen_batch_norm_backward", "aten::native_layer_norm_backward"),
         ),
-        # Σ dy and Σ dy·(x − mean), then dy less both means, scaled: eight an element.
+        # Σ dy and Σ dy·(x − mean), then dy minus both means, scaled: eight per element.
         _whole(streams.like_first(read=(0, 1), each=8.0)),
     ),
     "aten::native_layer_norm": _whole(streams.layer_norm),
     "aten::_fused_rms_norm": _whole(streams.like_first(read=(0, 2), each=4.0)),
     "aten::_softmax": _whole(streams.softmax),
-    # dy·y, its sum, dy less it, times y.
+    # dy·y, its sum, dy minus the sum, times y.
     "aten::_softmax_backward_data": _whole(streams.like_first(read=(0, 1), each=4.0)),
     **dict.fromkeys(
         ("aiter::rmsnorm", "aiter::rms_norm_cu", "_C::rms_norm"),
@@ -155,7 +155,7 @@ _STREAMS: Final[Mapping[str, Formula]] = {
     "aten::masked_fill_": Formula(streams.elementwise(2, 0.0, in_place=True)),
     **dict.fromkeys(
         (f"{library}::{name}" for library in ("aiter", "sgl_kernel", "_C") for name in _GATED),
-        # A sigmoid or its like, and two products, for each element of the result.
+        # A sigmoid or similar, and two products, for each element of the result.
         Formula(streams.in_arguments(read=(1,), written=(0,), each=3.0, of=0)),
     ),
     **dict.fromkeys(("sgl_kernel::rotary_embedding", "_C::rotary_embedding"), Formula(streams.rotary_embedding)),
@@ -176,7 +176,7 @@ _STREAMS: Final[Mapping[str, Formula]] = {
     ),
     "sglang::store_cache": Formula(streams.store_cache),
 }
-#: By the operator's name.
+#: Formulas by operator name.
 FORMULAS: Final[Mapping[str, Formula]] = {**_PRODUCTS, **_CONVOLUTIONS, **_ATTENTION, **_NORMALIZATIONS, **_STREAMS}
 
 
@@ -188,10 +188,10 @@ _OVER_THE_HOST: Final = ("host_to_device", "device_to_host")
 def owned_launches(
     dispatches: pl.DataFrame, copies: pl.DataFrame, api_calls: pl.DataFrame, inputs: pl.DataFrame
 ) -> pl.DataFrame:
-    """One row per kernel, copy or fill launched by an operator with recorded inputs, with the call it counts to.
+    """One row per kernel, copy or fill launched by an operator with recorded inputs, with its call.
 
-    Where no operator around a launch has a formula, it counts to the innermost one. All arguments are canonical tables
-    (`copies` is memory_copies, `inputs` operator_inputs). Columns: activity_kind (`dispatch`, `memory_copy`),
+    If no operator around a launch has a formula, the launch counts to the innermost one. All arguments are canonical
+    tables (`copies` is memory_copies, `inputs` operator_inputs). Columns: activity_kind (`dispatch`, `memory_copy`),
     activity_id, kernel_id (null for copies), device_id, duration_ns, call_id, from_or_to_host (for copies).
     """
     activities = pl.concat([activities_of(dispatches, "dispatch"), activities_of(copies, "memory_copy")])
@@ -203,10 +203,10 @@ def owned_launches(
 
 
 def owners(launches: pl.DataFrame, api_calls: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
-    """The launches made by an operator with recorded inputs, with `operator_call_id`, the call that each counts to.
+    """Return launches made by an operator with recorded inputs, with `operator_call_id`, the call to which each counts.
 
-    `launches` has row, process_id, thread_id and launched_ns, and is returned in the order of `row`; the other
-    arguments are those of `owned_launches`.
+    `launches` has row, process_id, thread_id and launched_ns; the result is sorted by `row`. The other arguments are
+    those of `owned_launches`.
     """
     operators = api_calls.filter((pl.col("domain") == OPERATOR_DOMAIN) & pl.col("thread_id").is_not_null())
     operators = operators.filter(among(operators.get_column("call_id"), inputs.get_column("call_id")))
@@ -226,7 +226,7 @@ def owners(launches: pl.DataFrame, api_calls: pl.DataFrame, inputs: pl.DataFrame
 
 
 def among(numbers: pl.Series, wanted: pl.Series) -> pl.Series:
-    """A mask of the dense numbers that are among the wanted ones."""
+    """Return a mask of the dense numbers that are among the wanted ones."""
     last = max((one for one in (numbers.max(), wanted.max()) if isinstance(one, int)), default=0)
     is_wanted = np.zeros(last + 1, np.bool_)
     is_wanted[wanted.to_numpy()] = True
@@ -234,7 +234,7 @@ def among(numbers: pl.Series, wanted: pl.Series) -> pl.Series:
 
 
 def activities_of(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
-    """Device work with usable times, from `dispatches`, or from memory_copies with that `kind`."""
+    """Return device work with usable times, from `dispatches` or from memory_copies with that `kind`."""
     is_copy = kind == "memory_copy"
     known = rows.filter((pl.col("end_ns") >= pl.col("start_ns")) & pl.col("device_id").is_not_null())
     return known.select(
@@ -250,7 +250,7 @@ def activities_of(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
 
 
 def _last_of_nested(operators: pl.DataFrame) -> pl.DataFrame:
-    """The calls that contain no other one of these."""
+    """Return the calls that contain no other of these calls."""
     holds = (pl.col("start_ns").shift(-1) < pl.col("end_ns")).fill_null(False)
     threads = operators.partition_by("process_id", "thread_id", maintain_order=True)
     return pl.concat([operators.clear(), *(outer_first(own).filter(~holds) for own in threads)])

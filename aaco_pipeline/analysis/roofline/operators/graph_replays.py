@@ -1,6 +1,6 @@
-"""Match graph launches to the captures that they replay, and so their kernels to operators.
+"""Match graph launches with the captures that they replay, and thus their kernels with operators.
 
-Replays that were recorded in part are `aaco_pipeline.analysis.completeness.graphs`.
+`aaco_pipeline.analysis.completeness.graphs` handles replays that were only partly recorded.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from aaco_pipeline.lake.validation import empty_table, to_contract
 
 SIZES: Final = tuple(f"{what}_{axis}" for what in ("grid", "workgroup") for axis in "xyz")
 INPUTS: Final = ("operator", "shapes", "types", "strides", "values")
-#: The warm-up of a capture is searched in this many launches before it.
+#: The warm-up of a capture is searched for in this many launches before it.
 _LOOKED_AT: Final = 200_000
 _MOST_TRIED: Final = 100
 Numbers = npt.NDArray[np.int64]
@@ -27,11 +27,11 @@ Numbers = npt.NDArray[np.int64]
 def captured_launches(
     tables: Mapping[str, pl.DataFrame], named: pl.DataFrame | None = None, trace: str = ""
 ) -> pl.DataFrame:
-    """Rows of the table `captured_launches` of one trace, graphs numbered from 0 in the order of their captures.
+    """Rows of the table `captured_launches` for one trace, with graphs numbered from 0 in capture order.
 
     Args:
         tables: A trace's api_calls, operator_inputs, dispatches and kernels.
-        named: call_id, kernel, and work-items of grid and workgroup, as stated by calls about the kernels they launch.
+        named: call_id, kernel, and work-items of grid and workgroup, as stated by the calls that launch them.
         trace: The name of the trace.
     """
     calls = tables["api_calls"]
@@ -59,14 +59,14 @@ def captured_launches(
 
 
 def _with_operators(every: pl.DataFrame, calls: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
-    """Add the operator call that each launch counts to, and that operator's inputs; null outside any."""
+    """Add the operator call to which each launch counts, and that operator's inputs; null outside any operator."""
     owned = owners(every, calls, inputs).select("row", "operator_call_id")
     found = owned.join(inputs, left_on="operator_call_id", right_on="call_id", how="left")
     return every.join(found, on="row", how="left", maintain_order="left")
 
 
 def _stated(every: pl.DataFrame, tables: Mapping[str, pl.DataFrame], named: pl.DataFrame | None) -> pl.DataFrame:
-    """call_id, kernel, its size and `named_by`: from the call, or from the only record that it left."""
+    """call_id, kernel, its size and `named_by`: from the call, or from its only record."""
     found = []
     if named is not None:
         found.append(named.with_columns(pl.col("kernel").cast(pl.String), named_by=pl.lit("call")))
@@ -85,7 +85,7 @@ def _graphs(every: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 
 def _named(graph: pl.DataFrame, every: pl.DataFrame) -> pl.DataFrame:
-    """Name a captured graph's unnamed launches after the kernels of the warm-up before it."""
+    """Name a captured graph's unnamed launches after the kernels of the preceding warm-up."""
     kernels = pl.col("kind") == "kernel"
     if not graph.filter(kernels & pl.col("kernel").is_null()).height:
         return graph
@@ -113,7 +113,7 @@ def _named(graph: pl.DataFrame, every: pl.DataFrame) -> pl.DataFrame:
 
 
 def _codes(before: pl.DataFrame, graph: pl.DataFrame) -> Numbers:
-    """A number for each distinct launch by kind, operator and inputs: those before the capture, then the graph's."""
+    """Number each distinct launch by kind, operator and inputs: those before the capture, then the graph's."""
     both = pl.concat([one.select("kind", *INPUTS) for one in (before, graph)])
     distinct = both.unique().with_row_index("code")
     codes = both.join(distinct, on=["kind", *INPUTS], nulls_equal=True, how="left", maintain_order="left")
@@ -121,7 +121,7 @@ def _codes(before: pl.DataFrame, graph: pl.DataFrame) -> Numbers:
 
 
 def _place(codes: Numbers, length: int) -> int | None:
-    """The latest place of the last `length` numbers among those before them; None if they do not occur."""
+    """Find the latest position of the last `length` numbers among those before them; None if they do not occur."""
     before, wanted = codes[:-length], codes[-length:]
     last = len(before) - length
     if last < 0:
@@ -139,13 +139,13 @@ def _place(codes: Numbers, length: int) -> int | None:
 _GRAPH_LAUNCH: Final = r"^(?:hip|cuda|cu)GraphLaunch"
 #: Kernels that ROCm's runtime uses for copies and fills.
 _OF_RUNTIME: Final = "__amd_rocclr_"
-#: Levels of what a capture knows about its launches, the most first, and the columns to compare.
+#: Levels of a capture's knowledge about its launches, most specific first, and the columns to compare.
 _LEVELS: Final = {
     "names and sizes": ("kind", "kernel_id", *SIZES),
     "names": ("kind", "kernel_id"),
     "count and order": ("kind",),
 }
-#: The level at which a capture of one level is compared with a replay of another: what both know.
+#: Level at which a capture of one level is compared with a replay of another: what both know.
 _PAIRS: Final = tuple(
     (level, captures, launched)
     for level in _LEVELS
@@ -153,7 +153,7 @@ _PAIRS: Final = tuple(
     for launched in list(_LEVELS)[:2]
     if list(_LEVELS).index(level) == max(list(_LEVELS).index(captures), list(_LEVELS).index(launched))
 )
-#: Origins of inputs: the trace itself, or a captured graph by how it was matched.
+#: Origins of inputs: the trace itself, or a captured graph and how it was matched.
 FROM_TRACE: Final = "trace"
 FROM_CAPTURE: Final = {level: f"captured graph, by {level}" for level in _LEVELS}
 BY_COUNT: Final = FROM_CAPTURE["count and order"]
@@ -164,11 +164,11 @@ _ACTIVITY: Final = ("activity_kind", "activity_id", "kernel_id", "device_id", "d
 class Replays:
     """Graph launches matched with captures.
 
-    `launches`: a row per matched kernel, copy or fill with an operator, as in `formulas.owned_launches`, with
+    `launches`: one row per matched kernel, copy or fill with an operator, as in `formulas.owned_launches`, with
     `inputs_from`; each replay of an operator's call has its own `call_id`, listed in `inputs`, which has the columns of
-    `operator_inputs`. `graphs`: a row per graph launch that left records: call_id, process_id, start_ns, n (records),
+    `operator_inputs`. `graphs`: one row per graph launch with records: call_id, process_id, start_ns, n (records),
     kernels, longest (their summed time in ns), matched (graph of `captured_launches`; null for none), by (the level of
-    the match) and reason (why not). `records`: the result of `replayed`.
+    the match) and reason (if not matched). `records`: the result of `replayed`.
     """
 
     launches: pl.DataFrame
@@ -195,10 +195,10 @@ def replays(
 def replayed(
     dispatches: pl.DataFrame, copies: pl.DataFrame, api_calls: pl.DataFrame, kernels: pl.DataFrame
 ) -> pl.DataFrame:
-    """List the records of graph launches, in the order of each launch's records on the device.
+    """List the records of graph launches, in device order within each launch.
 
-    Columns: launch (the call that replayed), launched_ns, process_id, position, kind (`kernel`, or `copy` for copies
-    and fills, which ROCm runs as kernels of its own), stream_id, the sizes, and those of `formulas.activities_of`.
+    Columns: launch (the replaying call), launched_ns, process_id, position, kind (`kernel`, or `copy` for copies and
+    fills, which ROCm runs as its own kernels), stream_id, the sizes, and those of `formulas.activities_of`.
     """
     names = api_calls.get_column("name").unique().cast(pl.String)
     is_launch = pl.col("name").cast(pl.String).is_in(names.filter(names.str.contains(_GRAPH_LAUNCH)).implode())
@@ -220,9 +220,10 @@ def replayed(
 
 
 def with_kernel_ids(captured: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Add the session's `kernel_id` (-1 for a kernel that it lacks) and the `level` to `captured_launches`.
+    """Add the session's `kernel_id` (-1 for an unknown kernel) and the `level` to `captured_launches`.
 
-    The level is what is known about all kernels of the graph: `names and sizes`, `names` or `count and order`.
+    The level is the information available for all kernels of the graph: `names and sizes`, `names` or `count and
+    order`.
     """
     numbers = kernels.group_by(kernel=pl.col("name").cast(pl.String)).agg(pl.col("kernel_id").min())
     rows = captured.join(numbers, on="kernel", how="left", maintain_order="left")
@@ -236,7 +237,7 @@ def with_kernel_ids(captured: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFra
 
 
 def fingerprints(rows: pl.DataFrame, of: str, level: str) -> pl.DataFrame:
-    """`of`, n and `print`: a hash shared by sequences that are equal at a level. Copies are compared by kind alone."""
+    """`of`, n and `print`: a hash shared by sequences that are equal at a level. Copies are compared only by kind."""
     compared = [pl.when(pl.col("kind") == "kernel").then(name).alias(name) for name in _LEVELS[level] if name != "kind"]
     each = pl.struct("position", "kind", *compared).hash(seed=17)
     return rows.select(of, each=each).group_by(of, maintain_order=True).agg(n=pl.len(), print=pl.col("each").sum())
@@ -259,7 +260,7 @@ def _matched(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
         if not own.height or not ran.height:
             continue
         prints = fingerprints(own, "graph", level).join(contents, on="graph")
-        # Equal captures with different operators leave open which of them is replayed.
+        # Equal captures with different operators make the match ambiguous.
         candidates = prints.group_by("n", "print").agg(
             candidate=pl.col("graph").min(), several=pl.col("content").n_unique() > 1
         )
@@ -288,7 +289,7 @@ def _matched(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
 
 
 def _level_of_replay() -> pl.Expr:
-    """The kernels of a replay: their names, and their sizes if the profiler recorded them."""
+    """Return the kernels of a replay: their names, and their sizes if the profiler recorded them."""
     sized, by_name, _ = _LEVELS
     lacks = (pl.col("kind") == "kernel") & pl.any_horizontal(pl.col(name).is_null() for name in SIZES)
     return pl.when(lacks.any().over("launch")).then(pl.lit(by_name)).otherwise(pl.lit(sized))
@@ -304,7 +305,7 @@ def _contents(known: pl.DataFrame) -> pl.DataFrame:
 def _as_calls(
     rows: pl.DataFrame, known: pl.DataFrame, graphs: pl.DataFrame, first: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Launches and inputs of `Replays`, calls numbered from `first`."""
+    """Launches and inputs of `Replays`, with calls numbered from `first`."""
     matched = graphs.select("matched", launch="call_id", inputs_from=pl.col("by").replace(FROM_CAPTURE)).drop_nulls()
     replay = rows.join(matched, on="launch", how="inner")
     owned = known.filter(pl.col("operator").is_not_null()).select("graph", "position", "operator_call", *INPUTS)
@@ -321,7 +322,7 @@ def _next(api_calls: pl.DataFrame) -> int:
 
 
 def graph_evidence(found: Replays, captured: pl.DataFrame, kernels: pl.DataFrame) -> Iterator[Evidence]:
-    """The number of replays with known operators, by level, and reasons for the others; nothing without replays."""
+    """Number of replays with known operators, by level, and reasons for the others; empty without replays."""
     graphs = found.graphs
     if graphs.is_empty():
         return
@@ -345,7 +346,7 @@ def graph_evidence(found: Replays, captured: pl.DataFrame, kernels: pl.DataFrame
 
 
 def _difference(found: Replays, captured: pl.DataFrame, kernels: pl.DataFrame) -> str | None:
-    """Describe where the longest unmatched replay differs from the capture that agrees with it furthest."""
+    """Describe where the longest unmatched replay differs from the capture with the longest common start."""
     rows = found.records
     apart = found.graphs.filter(pl.col("matched").is_null() & pl.col("reason").str.starts_with("no captured"))
     if not apart.height:

@@ -1,7 +1,7 @@
-"""The recorded inputs of an operator, position by position, and the work that a formula derives from them.
+"""Recorded inputs of an operator by position, and the work that a formula derives from them.
 
-The formula of each operator is in `formulas`. Types are spelled as PyTorch's profiler writes them, for either compiler;
-lists of tensors are recorded without their types.
+`formulas` assigns the formula to each operator. Types are spelled as in PyTorch's profiler, for either compiler; lists
+of tensors are recorded without their types.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from aaco_pipeline.analysis.model import product_formulas
 
-#: Number format and bytes of an element by the profiler's name of the type.
+#: Number format and element size in bytes, by the profiler's type name.
 _TYPES: Final = {
     "double": ("fp64", 8),
     "float": ("fp32", 4),
@@ -30,13 +30,13 @@ _TYPES: Final = {
 }
 _FLOATS: Final = ("fp64", "fp32", "fp16", "bf16", "fp8")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?", re.IGNORECASE)
-#: A larger extent is damage.
+#: A larger dimension means damaged data.
 _MOST_ELEMENTS: Final = 2**60
 Value = bool | int | float | tuple["Value", ...]
 
 
 class Unstated(Exception):
-    """An input that a formula needs is not recorded, or does not fit the operator; the text names it in a clause."""
+    """An input required by a formula is not recorded or does not fit the operator; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Tensor:
 
     @property
     def stored(self) -> int:
-        """Elements in memory: along a stride of zero, which repeats the same element, one for all."""
+        """Elements in memory; a dimension of stride zero, which repeats one element, counts once."""
         if self.strides is None:
             return self.count
         return math.prod(size for size, stride in zip(self.shape, self.strides, strict=True) if stride or not size)
@@ -80,10 +80,11 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Work:
-    """The work of one call: operations, and the minimum bytes, with inputs read once and outputs written once.
+    """Work of one call: operations, and minimum bytes, with inputs read once and outputs written once.
 
-    `dtype` is the number format of the operations; `is_product` marks sums of products, which matrix units do. `detail`
-    distinguishes the call from others of the same shapes, in words. Unknown figures are None, and `lacking` says why.
+    `dtype` is the number format of the operations; `is_product` marks sums of products, which matrix units compute.
+    `detail` is a description that distinguishes calls of the same shapes. Unknown figures are None, and `lacking` gives
+    the reason.
     """
 
     flops: float | None
@@ -95,7 +96,7 @@ class Work:
 
 
 class Inputs:
-    """The recorded inputs of one call. Each reader raises Unstated where no fitting input is recorded."""
+    """Recorded inputs of one call. Each reader raises Unstated if no matching input is recorded."""
 
     def __init__(self, shapes: str, types: str, strides: str | None = None, values: str | None = None) -> None:
         self.dims, self.types = _list(shapes), [one if isinstance(one, str) else "" for one in _list(types)]
@@ -120,7 +121,7 @@ class Inputs:
         return at < len(self) and self.types[at] in _TYPES
 
     def tensors(self) -> list[Tensor]:
-        """All tensors in order. Raises Unstated if a list, or a tensor of unknown type, is among them."""
+        """Return all tensors in order. Raises Unstated if they include a list or a tensor of unknown type."""
         for at, name in enumerate(self.types[: len(self)]):
             if name == "TensorList":
                 raise Unstated("the types of a list's tensors are not recorded")
@@ -129,7 +130,7 @@ class Inputs:
         return [self.tensor(at) for at in range(len(self)) if self.given(at)]
 
     def value(self, at: int) -> Value:
-        """The value of an input that is not a tensor."""
+        """Return the value of a non-tensor input."""
         if self._values is None:
             raise Unstated("the trace did not record the values of inputs")
         text = self._values[at] if at < len(self._values) else ""
@@ -173,7 +174,7 @@ class Inputs:
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape according to PyTorch's rules."""
+    """Return the broadcast shape by PyTorch's rules."""
 
     try:
         return product_formulas.broadcast(*shapes)

@@ -1,6 +1,6 @@
 """Work of operators that are sums of products: matrix products, convolutions and attention.
 
-Operators that stream their inputs once are `streams`.
+`streams` has the operators that stream their inputs once.
 """
 
 import math
@@ -25,8 +25,8 @@ def product(
 ) -> Callable[[Inputs], Work]:
     """A formula for the product of the inputs at `left` and `right`; with `transposed` the right one is [N, K].
 
-    `addend` is added unless the scalar at `beta` is zero; `beside` are scales, read once. The result is the tensor at
-    `out`, or else has elements of `out_bytes`, or else of the left one's size.
+    `addend` is added unless the scalar at `beta` is zero; `beside` are scales, each read once. The result is the tensor
+    at `out`; without one, its elements have `out_bytes`, or else the left input's size.
     """
 
     def work(inputs: Inputs) -> Work:
@@ -45,7 +45,7 @@ def product(
 
 
 def with_activation(inputs: Inputs) -> Work:
-    """aten::_addmm_activation(self, mat1, mat2, beta, alpha, use_gelu): the product, the addend, ReLU or GELU."""
+    """aten::_addmm_activation(self, mat1, mat2, beta, alpha, use_gelu): product, addend, ReLU or GELU."""
     plain = product(1, 2, addend=0, beta=3)(inputs)
     rows, columns = inputs.tensor(1).shape[0], inputs.tensor(2).shape[1]
     each = GELU_BY_TANH if inputs.flag(5) else 1
@@ -67,10 +67,10 @@ def matrix_vector(matrix: int, vector: int, addend: int | None = None) -> Callab
 
 
 def grouped(offsets: int, *, scales: tuple[int, ...] = ()) -> Callable[[Inputs], Work]:
-    """A formula for aten::_grouped_mm and its scaled form: each row, or each part of K, has one group's matrix.
+    """A formula for aten::_grouped_mm and its scaled form: each row, or each slice of K, uses one group's matrix.
 
-    [M, K] with [G, K, N] and [G, M, K] with [K, N] give M·N·K products in all, as do [M, K] with [K, N] whose K is
-    divided, into G results; [G, M, K] with [G, K, N] is a batch. Rows that the offsets leave out are unknown.
+    [M, K] with [G, K, N] and [G, M, K] with [K, N] take M·N·K products in total, as do [M, K] with [K, N] whose K is
+    split, giving G results; [G, M, K] with [G, K, N] is a batch. The number of rows that the offsets skip is unknown.
     """
 
     def work(inputs: Inputs) -> Work:
@@ -84,7 +84,7 @@ def grouped(offsets: int, *, scales: tuple[int, ...] = ()) -> Callable[[Inputs],
         rows, inner, columns = a.shape[-2], a.shape[-1], b.shape[-1]
         results = rows * columns * (inputs.tensor(offsets).count if ranks == (2, 2) else 1)
         read = a.bytes + b.bytes + sum(inputs.tensor(at).bytes for at in (offsets, *scales) if inputs.given(at))
-        # The type of a scaled product's result is an input that the trace does not record.
+        # The result type of a scaled product is an input that the trace does not record.
         moved = None if scales else float(read + results * a.element_bytes)
         lacking = "the type of the result is not recorded" if scales else None
         return Work(2.0 * rows * inner * columns, moved, _format(a, b), is_product=True, lacking=lacking)
@@ -103,7 +103,7 @@ def scaled(inputs: Inputs) -> Work:
 def quantized(addend: int | None = None, *, out: int | None = None, packed: int = 1) -> Callable[[Inputs], Work]:
     """A formula for AITER's (XQ [M, K], WQ [N, K], x_scale, w_scale, …); an fp4 element holds `packed` factors.
 
-    Without a tensor at `out` the type of the result is an input that the trace does not record.
+    Without a tensor at `out`, the result type is an input that the trace does not record.
     """
 
     def work(inputs: Inputs) -> Work:
@@ -124,8 +124,8 @@ def quantized(addend: int | None = None, *, out: int | None = None, packed: int 
 def mixture_of_experts(inputs: Inputs) -> Work:
     """aiter::fused_moe_(hidden [M, D], w1 [E, N, D], w2 [E, D, I], topk_weight, topk_ids [M, k], expert_mask, …).
 
-    Every token goes through k experts, with D·N products and I·D more in each; N is I, or 2·I with a gate. The choice
-    of experts is on the device, so the weights that are read are unknown.
+    Every token passes through k experts, with D·N products and I·D more in each; N is I, or 2·I with a gate. Experts
+    are chosen on the device, so the weights that are read are unknown.
     """
     hidden, up, down, chosen = (inputs.tensor(at) for at in (0, 1, 2, 4))
     if inputs.given(5) or inputs.given(16):
@@ -153,7 +153,7 @@ def _extents(a: Tensor, b: Tensor, transposed: bool) -> tuple[int, int, int, int
 
 
 def _format(a: Tensor, b: Tensor) -> str | None:
-    """The number format of the products; none where the factors differ, as with weights in fewer bits."""
+    """The number format of the products; None if the factors differ, as with quantized weights."""
     return a.dtype if a.dtype == b.dtype else None
 
 
@@ -182,8 +182,8 @@ def forward(inputs: Inputs) -> Work:
 def backward(inputs: Inputs) -> Work:
     """aten::convolution_backward(grad_output, input, weight, bias_sizes, stride, …, groups, output_mask).
 
-    The gradients of the data and of the weights each take as much as the forward pass, if the mask requests them; that
-    of a bias is a sum over grad_output.
+    The data and weight gradients each cost as much as the forward pass, if the mask requests them; the bias gradient is
+    a sum over grad_output.
     """
     grad, x, weight = inputs.tensor(0), inputs.tensor(1), inputs.tensor(2)
     of_data, of_weights, of_bias = _mask(inputs.flags(10))
@@ -216,7 +216,7 @@ def _output(inputs: Inputs, x: Tensor, weight: Tensor, at: int) -> tuple[int, ..
 
 
 def _each(numbers: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """One number for every axis; a single one applies to all."""
+    """One number for each axis; a single one applies to all."""
     if len(numbers) not in (1, rank):
         raise Unstated("strides, padding or dilation are not of the convolution's axes")
     return numbers * rank if len(numbers) == 1 else numbers
@@ -236,7 +236,7 @@ def _node(x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor) -> Operatio
 
 
 def _detail(inputs: Inputs, at: int) -> str:
-    """Stride and padding, and anything unusual."""
+    """Stride, padding and any unusual settings."""
     stride, padding, dilation = ("×".join(map(str, inputs.integers(at + one))) for one in (0, _PADDING, _DILATION))
     parts = [f"stride {stride}", f"padding {padding}"]
     parts += [f"dilation {dilation}"] if set(dilation) - {"1", "×"} else []
@@ -263,12 +263,12 @@ def scaled_dot_product(causal: int, *, bias: int | None = None) -> Callable[[Inp
 
 
 def scaled_dot_product_backward(causal: int) -> Callable[[Inputs], Work]:
-    """A formula for PyTorch's backward operators: the gradient, query, key and value come first."""
+    """A formula for PyTorch's backward operators, which begin with the gradient, query, key and value."""
 
     def work(inputs: Inputs) -> Work:
         grad, q, k, v = (_four(inputs.tensor(at)) for at in range(4))
         width, value_width = q.shape[3], v.shape[3]
-        # The gradient and the result have one shape; query, key and value are read, and their gradients written.
+        # Gradient and result have the same shape; query, key and value are read, and their gradients written.
         moved = float(2 * grad.count * grad.element_bytes + 2 * sum(t.count * t.element_bytes for t in (q, k, v)))
         return _work(inputs, causal, (q, k), 2 * (3 * width + 2 * value_width), moved=moved, top_left=True)
 
@@ -291,10 +291,11 @@ def flash(causal: int, windows: tuple[int, int]) -> Callable[[Inputs], Work]:
 
 
 def packed(causal: int, lengths: tuple[int, int], windows: tuple[int, int], *, paged: bool) -> Callable[[Inputs], Work]:
-    """A formula for concatenated sequences: query [tokens, heads, width], then key, value, and their beginnings.
+    """A formula for concatenated sequences: query [tokens, heads, width], then key, value, and their offsets.
 
-    `lengths` are the positions of the longest query and key. All sequences have the longest length if the number of
-    tokens is the number of sequences times it. With `paged` keys that holds only for a causal prompt without a past.
+    `lengths` are the positions of the longest query and key. All sequences have the maximum length if the number of
+    tokens is the number of sequences times that length. With `paged` keys, this holds only for a causal prompt without
+    a past.
     """
 
     def work(inputs: Inputs) -> Work:
@@ -321,14 +322,14 @@ def packed(causal: int, lengths: tuple[int, int], windows: tuple[int, int], *, p
 
 
 def of_unknown_lengths(inputs: Inputs) -> Work:
-    """Paged decoding: each query attends to its whole sequence, whose length is not recorded."""
+    """Paged decoding: each query attends to its complete sequence, whose length is not recorded."""
     raise Unstated(_OWN_LENGTHS)
 
 
 def _work(
     inputs: Inputs, causal: int, sides: tuple[Tensor, Tensor], each_pair: int, *, moved: float, top_left: bool
 ) -> Work:
-    """The work of the pairs of queries and keys; bytes alone where it is not recorded whether the mask is causal."""
+    """Work of the query-key pairs; only bytes if it is not recorded whether the mask is causal."""
     q, k = sides
     try:
         masked = inputs.flag(causal)
@@ -340,9 +341,9 @@ def _work(
 
 
 def _pairs(queried: int, attended: int, causal: bool, *, top_left: bool) -> float:
-    """Pairs of a query and a key that it attends to; a causal mask's edge counts half.
+    """Number of query-key pairs that are attended to; the edge of a causal mask counts half.
 
-    PyTorch's mask begins at the first key (`top_left`), flash-attention's ends at the last one.
+    PyTorch's mask is aligned to the first key (`top_left`), flash-attention's to the last one.
     """
     if not causal:
         return float(queried * attended)

@@ -17,9 +17,9 @@ _INDEX_BYTES = 8
 def elementwise(
     arity: int, each: float = 1.0, *, in_place: bool = False, truth: bool = False
 ) -> Callable[[Inputs], Work]:
-    """A formula for a function of the first `arity` inputs that are tensors; one after them is the result's.
+    """A formula for a function of the first `arity` tensor inputs; a tensor after them is the result.
 
-    With `truth` the result is Boolean, a byte per element. A number that PyTorch wraps as a tensor without extents
+    With `truth` the result is Boolean, one byte per element. A number that PyTorch wraps as a tensor without dimensions
     takes no memory.
     """
 
@@ -39,9 +39,9 @@ def elementwise(
 
 
 def in_arguments(*, read: tuple[int, ...], written: tuple[int, ...], each: float, of: int) -> Callable[[Inputs], Work]:
-    """A formula for operators whose results are arguments, too: the positions that are read, and those written.
+    """A formula for operators whose results are also arguments: the positions that are read, and those written.
 
-    `each` operations are done for every element of the tensor at `of`.
+    `each` operations are counted for every element of the tensor at `of`.
     """
 
     def work(inputs: Inputs) -> Work:
@@ -64,13 +64,13 @@ def like_first(*, read: tuple[int, ...], each: float) -> Callable[[Inputs], Work
 
 
 def batch_norm(inputs: Inputs) -> Work:
-    """(input, weight, bias, running_mean, running_var, training, …): a mean and a variance first when training."""
+    """(input, weight, bias, running_mean, running_var, training, …): in training, a mean and a variance first."""
     each = 6.0 + inputs.given(2) if inputs.flag(5) else 2.0
     return like_first(read=(0, 1, 2, 3, 4), each=each)(inputs)
 
 
 def layer_norm(inputs: Inputs) -> Work:
-    """(input, normalized_shape, weight, bias, eps): mean, variance and scaling take 6 an element, the shift one."""
+    """(input, normalized_shape, weight, bias, eps): 6 per element for mean, variance and scaling, 1 for the shift."""
     return like_first(read=(0, 2, 3), each=6.0 + inputs.given(3))(inputs)
 
 
@@ -84,7 +84,7 @@ def softmax(inputs: Inputs) -> Work:
 def rotary_embedding(inputs: Inputs) -> Work:
     """(positions, query, key, head_size, cos_sin_cache, is_neox): query and key are rotated in place, 3 per element.
 
-    A row of the table is read for each position, but at most every row once.
+    A row of the table is read for each position, but every row at most once.
     """
     places, table = inputs.tensor(0), inputs.tensor(4)
     turned = [inputs.tensor(at) for at in (1, 2) if inputs.given(at)]
@@ -96,9 +96,9 @@ def rotary_embedding(inputs: Inputs) -> Work:
 def reduction(
     dimensions: int | None, *, result_bytes: int | None = None, more_bytes: int = 0
 ) -> Callable[[Inputs], Work]:
-    """A formula for n elements into one: the axes' position, and the bytes of a result.
+    """A formula for reducing n elements to one: the axes' position, and the bytes of a result.
 
-    `more_bytes` are written for each result besides, such as its index. Axes are always followed by the keepdim flag;
+    `more_bytes` are written per result in addition, such as its index. Axes are always followed by the keepdim flag;
     without it the argument is something else, such as the type of a sum.
     """
 
@@ -114,7 +114,7 @@ def reduction(
 
 
 def squared_error(inputs: Inputs) -> Work:
-    """aten::mse_loss(self, target, reduction): a difference and a square each, one result where it reduces (1, 2)."""
+    """aten::mse_loss(self, target, reduction): a difference and a square each; one result if it reduces (1, 2)."""
     each = elementwise(2, 2.0)(inputs)
     if inputs.integer(2) == 0:
         return each
@@ -146,12 +146,12 @@ def unknown_types(inputs: Inputs) -> Work:
 
 
 def unknown_indices(inputs: Inputs) -> Work:
-    """Operators on a list of indices that may be incomplete: neither shapes nor types of these are recorded."""
+    """Operators on a list of indices that may be incomplete: neither their shapes nor their types are recorded."""
     raise Unstated("the shapes of the indices are not recorded")
 
 
 def index_select(inputs: Inputs) -> Work:
-    """aten::index_select(self, dim, index): one row per index, but at most every row once is read."""
+    """aten::index_select(self, dim, index): one row per index, but every row is read at most once."""
     table, index = inputs.tensor(0), inputs.tensor(2)
     axis = _axis(inputs.integer(1), len(table.shape))
     if not table.shape[axis]:
@@ -161,21 +161,21 @@ def index_select(inputs: Inputs) -> Work:
 
 
 def gather(inputs: Inputs) -> Work:
-    """aten::gather(self, dim, index, sparse_grad): one element per index, but at most every element once is read."""
+    """aten::gather(self, dim, index, sparse_grad): one element per index, but every element is read at most once."""
     table, index = inputs.tensor(0), inputs.tensor(2)
     taken = index.count * table.element_bytes
     return Work(0.0, float(index.bytes + min(taken, table.bytes) + taken), table.dtype)
 
 
 def scattered_sum(inputs: Inputs) -> Work:
-    """(self, dim, index, source): every element of the source is added to one of self."""
+    """(self, dim, index, source): every element of the source is added to an element of self."""
     target, index, source = inputs.tensor(0), inputs.tensor(2), inputs.tensor(3)
     touched = min(source.count, target.count) * target.element_bytes
     return Work(float(source.count), float(index.bytes + source.bytes + 2 * touched), target.dtype)
 
 
 def store_cache(inputs: Inputs) -> Work:
-    """sglang::store_cache(k, v, k_cache, v_cache, indices, …): keys and values into their places."""
+    """sglang::store_cache(k, v, k_cache, v_cache, indices, …): write keys and values to their slots."""
     k, v, places = inputs.tensor(0), inputs.tensor(1), inputs.tensor(4)
     return Work(0.0, float(2 * (k.bytes + v.bytes) + places.bytes), k.dtype)
 
@@ -196,19 +196,19 @@ def maximum_pooling(inputs: Inputs) -> Work:
 
 
 def maximum_pooling_backward(inputs: Inputs) -> Work:
-    """(grad_output, self, kernel, stride, padding, dilation, ceil_mode, indices): each gradient to its place."""
+    """(grad_output, self, kernel, stride, padding, dilation, ceil_mode, indices): each gradient to its position."""
     grad, x, places = inputs.tensor(0), inputs.tensor(1), inputs.tensor(7)
     return Work(float(grad.count), float(grad.bytes + places.bytes + x.count * x.element_bytes), grad.dtype)
 
 
 def _format(tensors: list[Tensor]) -> str | None:
-    """The number format of the inputs, or of several the widest floating-point one."""
+    """The number format of the inputs; if they differ, the widest floating-point one."""
     floats = sorted((tensor for tensor in tensors if tensor.is_float), key=lambda one: -one.element_bytes)
     return (floats or tensors)[0].dtype
 
 
 def _promoted(inputs: Inputs, arity: int, tensors: list[Tensor]) -> int:
-    """Bytes per element of the result: those of the widest input, floating-point ones before integers.
+    """Bytes per result element: those of the widest input, floating-point before integer.
 
     Integers combined with a fraction give the default floating-point type, which is not recorded.
     """
