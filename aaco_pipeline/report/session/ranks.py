@@ -35,7 +35,7 @@ def told_of_ranks(document: Document) -> list[str]:
         return [f"Which of the {len(rows)} ranks is late cannot be told: {why}."]
     last = max(rows, key=lambda row: row["last_count"])
     if sum(row["rank"] == last["rank"] for row in rows) > 1:
-        last = {**last, "rank": None}  # ranks known only from one launcher's variable are not shown
+        last = {**last, "rank": None}  # ambiguous: several processes inherited this rank
     if not last["last_count"]:
         return [f"No rank comes last beyond the clocks’ uncertainty, in {counted(last['judged_count'], 'collective')}."]
     said = [

@@ -52,7 +52,7 @@ _FIRST: Final[Mapping[str, str]] = {
     "minor_faults": "allocate memory once, before it is measured, and reuse it",
     "on_cpu_longer": "look at the program itself; a slower clock or contention for memory would look the same",
 }
-#: Causes of which only the waking thread is known.
+#: Causes for which only the resuming or waking thread is known.
 _ENDED_BY: Final[Mapping[str, str]] = {"stopped": "resumed by ", "blocked": "woken by "}
 _FIRST_OF_A_CALL: Final[Mapping[str, str]] = {
     "on_cpu_longer": "take `{}` out of the iteration, or ask less of it",

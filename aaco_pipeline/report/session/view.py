@@ -364,7 +364,7 @@ def session_view(document: Document) -> View:
 def report_view(document: Document) -> View:
     """Lay out a long document for Markdown."""
     judged = any(row["label"] or row["bound"] or row["nearest_bounds"] for row in document["limits"])
-    # Only names and times are available for kernels; operators are listed if their work or traffic is known.
+    # Names and times are already listed per kernel; operators are only listed if their work or traffic is known.
     amounts = ("flops", "read_bytes", "written_bytes")
     operators = document["model_operators"]
     has_work = any(row[name] is not None for row in operators for name in amounts)
