@@ -398,7 +398,7 @@ def _results(context: dg.OpExecutionContext, session: Session, one: Stage, lack:
         for result in checked(session, one):
             if result.name in lack.checks:
                 yield result
-    except Exception as error:  # noqa: BLE001  (whatever a torn table makes of a promise)
+    except Exception as error:  # noqa: BLE001  (a check can fail in any way on a torn table)
         context.log.warning(in_a_line(f"{session.id}: checks of {one.name} cannot be evaluated: {error}"))
 
 

@@ -94,7 +94,7 @@ class Batch:
         for session in sessions:
             try:
                 self._run_one(session)
-            except Exception as error:  # noqa: BLE001  (the step raises it at its end)
+            except Exception as error:  # noqa: BLE001  (raised at the end of the step)
                 self._fail(session, error)
 
     def _run_one(self, session: str) -> None:
@@ -117,7 +117,7 @@ class Batch:
                 except Exception as error:  # noqa: BLE001  (likewise)
                     failed = left.pop(0)
                     self._fail(session, error)
-                    if isinstance(error, CheckError):  # its tables are published, and show what is wrong with them
+                    if isinstance(error, CheckError):  # its published tables show the fault
                         entries = self._lake.manifest(session).of_stage(failed.name)
                         tell(self._context, opened, failed, amounts(opened, failed, entries))
                     left[:] = _not_reading(left, failed)

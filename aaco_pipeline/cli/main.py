@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
         return _unread()  # outside standalone mode, click reports a broken pipe this way
     except BrokenPipeError:
         return _unread()
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (the outermost door: every error is one line)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (outermost handler: every error becomes one line)
         interruption.leave_for(error)
         return _failed(error)
 

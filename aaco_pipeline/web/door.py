@@ -91,7 +91,7 @@ class Keys:
             self._announce(self._tokens[-1])
 
     def knows(self, token: str) -> bool:
-        return any([_same(token, own) for own in self._tokens])  # noqa: C419 - all of them, in the same time
+        return any([_same(token, own) for own in self._tokens])  # noqa: C419 - constant time: compare every token
 
     def use(self, token: str) -> bool:
         """Accept a link that has not been used yet."""

@@ -14,7 +14,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Rule(IntEnum):
-    """How a track handles slices that overlap without nesting."""
+    """Handling of slices on a track that overlap without nesting."""
 
     REFUSE = 0
     STACK = 1  #: move them from lane 0, where all nest, to lanes without overlap: a call stack stays together
