@@ -1,6 +1,6 @@
-"""Show in Dagster what the lake holds and Dagster did not make, by one sensor and one job.
+"""Show sessions, campaigns and searches in Dagster that were created outside it; uses one sensor and one job.
 
-Finding the difference is a pure function; events for a published stage are made in `stage_events`.
+The difference is computed by pure functions; events for a published stage are built in `stage_events`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -52,26 +52,26 @@ from aaco_pipeline.report.formatting import in_a_line
 from aaco_pipeline.resources.host.kernel_files import process_tags
 
 JOB: Final = "adopt_sessions"
-#: So many sessions are adopted by one run, and as many campaigns.
+#: Maximum number of sessions, and of campaigns, that one run adopts.
 MOST_ADOPTED: Final = 50
-#: So many of each Dagster is asked about at one tick.
+#: Maximum number of each kind that is compared with Dagster per tick.
 MOST_LOOKED_UP: Final = 200
-#: After this long Dagster is asked about everything again, so that what was wiped there is found.
+#: Interval after which everything is compared again, to find events that were wiped in Dagster.
 EVERYTHING_SECONDS: Final = 6 * 3600.0
-#: Under which kind the catalogue remembers the manifest of which Dagster shows everything.
+#: Key in the catalogue for manifests that Dagster shows completely.
 _ADOPTED: Final = "adopted"
 _CAPTURE: Final = "capture"
 _SEARCHES_AT_ONCE: Final = 1000
-#: On a run that was killed: the sessions of which a later run has told what it had not; the interface does not list it.
+#: Tag on a killed run: sessions whose missing events a later run has logged. Hidden in the interface.
 _COMPLETED_TAG: Final = ".dagster/aaco/completed"
 _PARTITIONS: Final[Mapping[Scope, str]] = {"session": PARTITIONS_NAME, "campaign": CAMPAIGN_PARTITIONS_NAME}
-#: By kind of session the command that makes one; `aaco run` makes the others.
+#: Command that creates each kind of session; any other kind comes from `aaco run`.
 _COMMANDS = {"ingested": "aaco ingest", "program": "aaco record"}
 
 
 @dataclass(frozen=True)
 class Published:
-    """A stage of a session, or an asset of a campaign, as the lake holds it; `checks` are the names of its checks."""
+    """Stage of a session, or asset of a campaign, as published in the lake; `checks` are the names of its checks."""
 
     asset: str
     data_version: str
@@ -85,13 +85,13 @@ class Lack:
 
     asset: str
     checks: frozenset[str]
-    #: The run that was killed after it had logged the materialization; None where that is lacking.
+    #: The run that was killed after it logged the materialization; None if the materialization is missing.
     killed: str | None = None
 
 
 @dataclass(frozen=True)
 class Due:
-    """Ids for one adopting run: sessions and campaigns, newest first, and searches, oldest first."""
+    """Ids for one adoption run: sessions and campaigns, newest first, and searches, oldest first."""
 
     sessions: tuple[str, ...]
     campaigns: tuple[str, ...]
@@ -102,9 +102,10 @@ class Due:
 
 
 def look_of(cursor: str | None, now: float) -> str:
-    """Name the look at everything that the sensor goes by, beginning with its time in s since 1970; a new one when due.
+    """Return the name of the current full comparison, which begins with its start time in s since 1970; a new one if
+    due.
 
-    A home that was deleted has no cursor, so nothing that was found adopted in it counts in the next.
+    A deleted Dagster home has no cursor, so earlier adoptions in it no longer count.
     """
     began = (cursor or "").partition(" ")[0]
     is_recent = began.isdecimal() and 0 <= now - int(began) < EVERYTHING_SECONDS
@@ -112,14 +113,14 @@ def look_of(cursor: str | None, now: float) -> str:
 
 
 def due(lake: TraceLake, instance: dg.DagsterInstance, look: str) -> Due:
-    """Find what the lake has published and Dagster does not show, `MOST_ADOPTED` of a kind at most.
+    """Find what is published in the lake and missing in Dagster, at most `MOST_ADOPTED` of each kind.
 
-    What was found adopted since `look` began is not asked about again before its manifest changes. What a process or a
-    living run is at work on is left for later.
+    Anything adopted since `look` began is skipped until its manifest changes. Sessions and campaigns that a process or
+    a live run is working on are left for later.
     """
     living = living_runs(instance)
     busy = {name for run in living for name in sessions_of(run)}
-    is_searching = any(run.job_name == SEARCH_JOB for run in living)  # it shows its own search at its end
+    is_searching = any(run.job_name == SEARCH_JOB for run in living)  # a running search reports itself when it ends
     with lake.catalogue() as known:
         known.require_readable("session")
         known.require_readable("campaign")
@@ -129,7 +130,7 @@ def due(lake: TraceLake, instance: dg.DagsterInstance, look: str) -> Due:
 
 
 def published(manifest: Manifest) -> list[Published]:
-    """List what Dagster is to show of a session or campaign, in the order it is made; failed stages are left out."""
+    """List what Dagster should show for a session or campaign, in creation order; failed stages are left out."""
     if manifest.scope == "campaign":
         entries = {asset: manifest.of_stage(stage) for asset, stage in STAGE_OF_ASSET.items()}
         return [Published(asset, data_version(some)) for asset, some in entries.items() if some]
@@ -147,7 +148,7 @@ def published(manifest: Manifest) -> list[Published]:
 
 
 def lacks(instance: dg.DagsterInstance, manifests: Sequence[Manifest]) -> dict[str, list[Lack]]:
-    """Ask Dagster what it does not show of sessions or campaigns, by id and in the order it was made."""
+    """Find events missing in Dagster for sessions or campaigns, by id and in creation order."""
     wanted = {manifest.id: published(manifest) for manifest in manifests}
     newest: dict[str, dict[str, dg.EventLogRecord]] = {}
     for asset in {one.asset for some in wanted.values() for one in some}:
@@ -168,10 +169,10 @@ def lacks(instance: dg.DagsterInstance, manifests: Sequence[Manifest]) -> dict[s
 
 
 def gone(lake: TraceLake, instance: dg.DagsterInstance) -> dict[Scope, set[str]]:
-    """Find the partitions of sessions and campaigns that were in this lake and are no more.
+    """Find partitions of sessions and campaigns that were removed from this lake.
 
-    Several lakes may share Dagster's home. Where Dagster shows a session's capture, that names the lake; else this
-    lake's account of removals has it.
+    Several lakes can share one Dagster home. The capture's materialization names the lake if there is one; otherwise
+    this lake's log of removals decides.
     """
     with lake.catalogue() as known:
         present = {
@@ -189,7 +190,7 @@ def gone(lake: TraceLake, instance: dg.DagsterInstance) -> dict[Scope, set[str]]
 
 
 def once_of(lake: TraceLake, instance: dg.DagsterInstance, names: Iterable[str]) -> set[str]:
-    """Find those of `names` that are known to have been sessions or campaigns of this lake."""
+    """Return the subset of `names` that are known former sessions or campaigns of this lake."""
     asked, account = set(names), Account(lake)
     if not asked:
         return set()
@@ -201,14 +202,14 @@ def once_of(lake: TraceLake, instance: dg.DagsterInstance, names: Iterable[str])
 
 
 def forget(instance: dg.DagsterInstance, partitions: Mapping[Scope, Iterable[str]]) -> None:
-    """Delete partitions; the runs of what they were stay in Dagster's history."""
+    """Delete partitions; the runs that belonged to them stay in Dagster's history."""
     for scope, names in partitions.items():
         for name in names:
             instance.delete_dynamic_partition(_PARTITIONS[scope], name)
 
 
 def shown_searches(instance: dg.DagsterInstance) -> set[str]:
-    """Find the searches that Dagster shows."""
+    """Find the searches that Dagster already shows."""
     shown, cursor, has_more = set[str](), None, True
     while has_more:
         answer = instance.fetch_materializations(search_asset.key, limit=_SEARCHES_AT_ONCE, cursor=cursor)
@@ -220,7 +221,7 @@ def shown_searches(instance: dg.DagsterInstance) -> set[str]:
 
 @dataclass(frozen=True)
 class _Asking:
-    """One look of the sensor: the catalogue remembers which manifests Dagster shows everything of."""
+    """One sensor tick; the catalogue records which manifests are shown completely."""
 
     lake: TraceLake
     instance: dg.DagsterInstance
@@ -228,9 +229,9 @@ class _Asking:
     look: str
 
     def partitions(self, scope: Scope, busy: Collection[str]) -> tuple[str, ...]:
-        """Find sessions or campaigns, but for busy ones, that Dagster does not show, the newest first."""
+        """Find sessions or campaigns that are missing in Dagster, newest first; busy ones are skipped."""
         contents = self.known.contents(scope)
-        if scope == "campaign":  # a baseline, or a search, has no partition
+        if scope == "campaign":  # baselines and searches have no partition
             planned = {identifier for identifier, entry in self.known.entries("campaigns", scope) if entry.rows}
             contents = {one: content for one, content in contents.items() if one in planned}
         there = set(self.instance.get_dynamic_partitions(_PARTITIONS[scope]))
@@ -248,7 +249,7 @@ class _Asking:
         return tuple(found[:MOST_ADOPTED])
 
     def searches(self) -> tuple[str, ...]:
-        """Find searches that have ended and that no materialization of their asset names, the oldest first."""
+        """Find finished searches without a materialization, oldest first."""
         contents = self.known.contents("campaign")
         searches = {one for one, entry in self.known.entries("optimizations", "campaign") if entry.rows}
         unsure = sorted(searches - self._adopted(contents), key=_age)
@@ -261,7 +262,7 @@ class _Asking:
         return tuple(sorted(names - shown, key=_age)[:MOST_ADOPTED])
 
     def _adopted(self, contents: Mapping[str, str]) -> set[str]:
-        """Find what is remembered as adopted as its manifest is now."""
+        """Find entries recorded as adopted whose manifest has not changed since."""
         remembered = self.known.remembered(_ADOPTED)
         return {one for one, content in contents.items() if remembered.get(one, ("",))[0] == f"{self.look} {content}"}
 
@@ -273,7 +274,7 @@ class _Asking:
 
 
 def _is_of(record: dg.EventLogRecord, one: Published) -> bool:
-    """Return whether a materialization is of what is published; campaigns have no version of their code."""
+    """Return whether a materialization matches the published state; campaigns have no code version."""
     made = record.asset_materialization
     tags = (made.tags or {}) if made is not None else {}
     is_by = not one.code_version or tags.get(CODE_VERSION_TAG) == one.code_version
@@ -281,7 +282,7 @@ def _is_of(record: dg.EventLogRecord, one: Published) -> bool:
 
 
 def complete(instance: dg.DagsterInstance, killed: str, sessions: Iterable[str]) -> None:
-    """State on a run that was killed that Dagster has by now what it owed of these sessions."""
+    """Tag a killed run: Dagster now has all its missing events for these sessions."""
     run = instance.get_run_by_id(killed)
     before = run.tags.get(_COMPLETED_TAG, "").split(",") if run is not None else []
     instance.add_run_tags(killed, {_COMPLETED_TAG: ",".join(sorted({*filter(None, before), *sessions}))})
@@ -289,14 +290,14 @@ def complete(instance: dg.DagsterInstance, killed: str, sessions: Iterable[str])
 
 @dataclass(frozen=True)
 class _Killed:
-    """A killed run's log: its checks by asset and partition, and the sessions completed since."""
+    """A killed run's logged checks by asset and partition, and the sessions completed since."""
 
     completed: frozenset[str]
     checks: dict[tuple[str, str | None], set[str]]
 
 
 def _killed_runs(instance: dg.DagsterInstance, runs: set[str]) -> dict[str, _Killed]:
-    """Read the logs of those of `runs` that adopted and did not come to their end."""
+    """Read the logs of the adoption runs among `runs` that did not finish."""
     of_job = instance.get_runs(dg.RunsFilter(run_ids=list(runs), job_name=JOB)) if runs else []
     found: dict[str, _Killed] = {}
     for run in of_job:
@@ -313,12 +314,12 @@ def _killed_runs(instance: dg.DagsterInstance, runs: set[str]) -> dict[str, _Kil
 
 
 def _age(identifier: str) -> str:
-    """Give what sorts ids by time: a session's begins with it, a campaign's has it after its kind."""
+    """Return a sort key by time: session ids start with the time, campaign ids have it after the kind."""
     return identifier if scope_of(identifier) == "session" else identifier.partition("-")[2]
 
 
 class Adoption(dg.Config):
-    """Ids to adopt; events that Dagster has already are skipped."""
+    """Ids to adopt; events that are already in Dagster are skipped."""
 
     sessions: list[str] = Field([], description="Sessions of the lake.")
     campaigns: list[str] = Field([], description="Campaigns of the lake.")
@@ -330,7 +331,7 @@ class Adoption(dg.Config):
     out=dg.Out(dg.Nothing),
 )
 def adopt(context: dg.OpExecutionContext, config: Adoption, lake: Lake) -> None:
-    named = ",".join([*config.sessions, *config.campaigns])  # while one of them is there, the run's events are
+    named = ",".join([*config.sessions, *config.campaigns])  # the run's events are kept while any of these exists
     context.instance.add_run_tags(context.run_id, {SESSIONS_TAG: named, **process_tags()})
     opened = lake.open()
     with expected_errors():
@@ -351,7 +352,7 @@ def adopt_sessions() -> None:
 
 
 def _adopt_sessions(context: dg.OpExecutionContext, lake: TraceLake, sessions: list[str]) -> None:
-    """Log the materializations session by session; then, by then known by number, the results of their checks."""
+    """Log materializations session by session, then the check results, once the materializations have record ids."""
     add_partition(context.instance, *sessions)
     found: list[tuple[str, Stage, CheckResult]] = []
     owed: dict[str, set[str]] = {}
@@ -392,19 +393,19 @@ def _of(lacking: list[Lack]) -> Iterator[tuple[Stage, Lack]]:
 
 
 def _results(context: dg.OpExecutionContext, session: Session, one: Stage, lack: Lack) -> Iterator[CheckResult]:
-    """Evaluate the checks that lack a result; of torn tables the contract tells first, and the others cannot."""
+    """Evaluate checks without a result; if tables are torn, only the contract check runs."""
     try:
         for result in checked(session, one):
             if result.name in lack.checks:
                 yield result
-    except Exception as error:  # noqa: BLE001  (whatever a torn table makes of a promise)
+    except Exception as error:  # noqa: BLE001  (a check can fail in any way on a torn table)
         context.log.warning(in_a_line(f"{session.id}: checks of {one.name} cannot be evaluated: {error}"))
 
 
 def _maker(lake: TraceLake, session: str) -> str:
-    """Word which command made a session, on which host and when, as far as the lake states it."""
+    """Describe which command created a session, on which host and when, as far as the lake states it."""
     stated = []
-    with suppress(LakeError):  # of a torn table its contract tells
+    with suppress(LakeError):  # for a torn table, the contract check reports the error
         stated = lake.read("sessions", session).select("campaign_id", "host", "started_at").rows()
     campaign, host, time = stated[0] if stated else (None, None, None)
     by = f"campaign {campaign}" if campaign else _COMMANDS.get(kind_of(lake, session), "aaco run")

@@ -27,7 +27,7 @@ from aaco_pipeline.report.comparing.verdict import changes_in_words, forecast_in
 from aaco_pipeline.report.formatting import capital
 from aaco_pipeline.resources.host.kernel_files import process_tags
 
-#: The job of all that a campaign makes.
+#: The job that produces all results of a campaign.
 JOB: Final = "run_campaign"
 
 
@@ -35,7 +35,7 @@ Told = Mapping[str, Any]
 
 
 def sessions_told(lake: TraceLake, campaign: str) -> Told:
-    """Count the sessions of a campaign by arm, purpose and state, as Dagster shows them."""
+    """Count a campaign's sessions by arm, purpose and state, for display in Dagster."""
     rows = lake.read("campaign_sessions", campaign)
     counted = rows.group_by("arm", "purpose", "state").len("sessions").sort("arm", "purpose", "state")
     return {
@@ -45,10 +45,10 @@ def sessions_told(lake: TraceLake, campaign: str) -> Told:
 
 
 def verdicts_told(lake: TraceLake, campaign: str) -> Told:
-    """Word the verdicts of a campaign as Dagster shows them."""
+    """Describe a campaign's verdicts, for display in Dagster."""
     verdicts = lake.read("verdicts", campaign)
     candidates = verdicts.get_column("candidate").unique(maintain_order=True)
-    # A narrow screen cuts off the last columns; an effect is a ratio of times, and no share.
+    # Narrow screens cut off the last columns. Effects are ratios of times, so they are not shown as percentages.
     effects = {"times": "effect_ratio", "from": "ci_low", "to": "ci_high"}
     shown = verdicts.select(
         "metric",
@@ -65,7 +65,7 @@ def verdicts_told(lake: TraceLake, campaign: str) -> Told:
 
 
 def history_told(lake: TraceLake, campaign: str) -> Told:
-    """Word what the benchmark's nights show at a campaign, as Dagster shows it."""
+    """Describe the benchmark's nights up to this campaign, for display in Dagster."""
     tables = {name: lake.read(name, campaign) for name in ("nights", "change_points", "forecasts")}
     changes: list[Mapping[str, Any]] = [*tables["change_points"].iter_rows(named=True)]
     forecasts = map(forecast_in_words, tables["forecasts"].iter_rows(named=True))
@@ -77,7 +77,7 @@ def history_told(lake: TraceLake, campaign: str) -> Told:
 
 
 def alerts_told(lake: TraceLake, campaign: str) -> Told:
-    """Word what a night raises, confirms or ends, as Dagster shows it."""
+    """Describe the alerts that a night raises, confirms or closes, for display in Dagster."""
     events = lake.read("alerts", campaign)
     told = [
         f"{capital(event)}: {', '.join(reasons)}" for event, reasons in events.select("event", "reasons").iter_rows()
@@ -151,7 +151,7 @@ def alerts(context: dg.AssetExecutionContext, lake: Lake, runner: Runner) -> dg.
 
 
 def _made(context: dg.AssetExecutionContext, lake: TraceLake, told: Told) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """Describe what an asset published of a campaign, in the version by which it is not adopted once more."""
+    """Describe a campaign asset's published result; its version prevents a second adoption."""
     campaign, asset = context.partition_key, context.asset_key.to_user_string()
     return dg.MaterializeResult(
         metadata={**told, **TOLD[asset](lake, campaign)},
@@ -159,7 +159,7 @@ def _made(context: dg.AssetExecutionContext, lake: TraceLake, told: Told) -> dg.
     )
 
 
-#: By asset the stage of the lake that it is, and what Dagster shows of it.
+#: Stage in the lake and display function of each asset.
 STAGE_OF_ASSET: Final = {
     "campaign_sessions": MEASURING,
     "campaign_verdicts": JUDGING,
@@ -173,7 +173,7 @@ TOLD: Final[Mapping[str, Callable[[TraceLake, str], Told]]] = {
     "alerts": alerts_told,
 }
 
-#: Everything that a campaign makes, in the order it is made.
+#: All assets of a campaign, in creation order.
 ASSETS: Final = (campaign_sessions, campaign_verdicts, history, alerts)
 
 run_campaign = dg.define_asset_job(

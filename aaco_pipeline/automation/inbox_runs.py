@@ -19,20 +19,20 @@ from aaco_pipeline.lake.layout import LakeFolder
 from aaco_pipeline.pipeline.inbox import STAYS_SECONDS, STILL_SECONDS, Arrival, Memory, Seen, look, put_away
 
 INGEST_JOB: Final = "ingest_capture"
-#: On a run: the content of the inbox that it takes in.
+#: Run tag: state of the inbox entry that the run ingests.
 INBOX_TAG: Final = "aaco/inbox"
-#: On a run whose capture a reader has refused: it is not tried again while it stays as it is.
+#: Run tag: a reader refused the capture; it is not retried until it changes.
 REFUSED_TAG: Final = "aaco/refused"
-#: So many captures are taken in at once; the others wait their turn.
+#: Maximum number of captures ingested at once; the others wait.
 MOST_AT_ONCE: Final = 4
-#: Captures whose runs are looked up at one look.
+#: Maximum number of captures whose runs are looked up per tick.
 _MOST_LOOKED_UP: Final = 100
 _NAMED: Final = 3
 
 
 @dataclass
 class Due:
-    """Captures to request, each with the number of its attempt, and the state of the rest of the inbox in words."""
+    """Captures to request, each with its attempt number, and a description of the rest of the inbox."""
 
     requests: list[tuple[Arrival, int]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -48,7 +48,7 @@ class Due:
 
 
 def due(lake: LakeFolder, instance: dg.DagsterInstance, inbox: Path, memory: Memory, now: float) -> Due:
-    """Look at the inbox and decide what is requested now; `memory` is brought up to date, `now` as in `look`."""
+    """Look at the inbox and decide what to request now; updates `memory`. `now` is defined as in `look`."""
     answer, now = Due(), round(now, 1)
     finished = look(inbox, memory, now)
     running = {run.tags.get(INBOX_TAG) for run in _unfinished(instance)}
@@ -80,8 +80,8 @@ def due(lake: LakeFolder, instance: dg.DagsterInstance, inbox: Path, memory: Mem
 
 
 def settle(lake: LakeFolder, path: Path, not_taken: Sequence[str] = ()) -> Path:
-    """Move a capture that was taken in out of the inbox: anything new under its name is another capture."""
-    Journal(lake).leave_place(path)  # first: after a kill in between it is taken in again, and recognized
+    """Move an ingested capture out of the inbox; new content under the same name is a new capture."""
+    Journal(lake).leave_place(path)  # first: if killed in between, the capture is ingested again and recognized
     return put_away(path, not_taken)
 
 
@@ -94,7 +94,7 @@ def _put_away(lake: LakeFolder, arrival: Arrival, seen: Seen) -> Seen:
 
 
 def _looked_up(instance: dg.DagsterInstance, arrival: Arrival, seen: Seen, now: float) -> Seen:
-    """Update the entry by the outcome of its runs, of which none is under way."""
+    """Update the entry with the outcome of its runs, all of which have ended."""
     asked = dg.RunsFilter(job_name=INGEST_JOB, tags={INBOX_TAG: arrival.key})
     runs = instance.get_runs(asked)
     if not runs:
@@ -111,7 +111,7 @@ def _looked_up(instance: dg.DagsterInstance, arrival: Arrival, seen: Seen, now: 
 
 
 def _is_delayed(seen: Seen, now: float) -> bool:
-    """Return whether the next attempt still waits; a time beyond any delay comes from another boot."""
+    """Return whether the next attempt is still delayed; an implausibly late time comes from an earlier boot."""
     return now < seen.again <= now + delay_seconds(seen.failures)
 
 

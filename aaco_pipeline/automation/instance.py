@@ -1,6 +1,6 @@
-"""Open the Dagster instance of a lake, with the project's settings, else the package's.
+"""Open the Dagster instance of a lake with the project's settings, or the package's defaults.
 
-Their places are decided in `aaco_pipeline.resources.project`.
+Their locations are defined in `aaco_pipeline.resources.project`.
 """
 
 import os
@@ -16,10 +16,10 @@ from aaco_pipeline.errors import LakeError
 from aaco_pipeline.lake.files import exclusive_lock
 from aaco_pipeline.resources.project import DEFAULTS, HOME_VARIABLE, LAKE_VARIABLE, SETTINGS, Project
 
-#: Held while an instance is opened: Dagster makes the databases of a new home without asking who else does.
+#: Lock held while an instance is opened: Dagster creates the databases of a new home without any locking.
 _LOCK: Final = ".opening.lock"
 _WAIT_SECONDS: Final = 300.0
-#: Dagster's databases below its home, each with a table that holds rows as soon as anything was kept in it.
+#: Dagster's databases in its home, each with a table that is non-empty once the database is in use.
 _DATABASES: Final = (
     ("history/runs.db", "runs"),
     ("history/runs/index.db", "event_logs"),
@@ -28,13 +28,13 @@ _DATABASES: Final = (
 
 
 def prepare_home(project: Project) -> None:
-    """Make Dagster's home with a link to the settings in force, and point this process and its children there."""
+    """Create Dagster's home with a link to the active settings, and export its path to child processes."""
     home = project.dagster_home
     settings = project.settings(SETTINGS)
     with _home_errors(home):
         home.mkdir(parents=True, exist_ok=True)
         if not _holds(home / SETTINGS, settings):
-            link = home / f".{SETTINGS}.{os.getpid()}"  # replaced in one step: another process may do the same now
+            link = home / f".{SETTINGS}.{os.getpid()}"  # replaced atomically: another process may do the same now
             link.symlink_to(Path(os.path.relpath(settings, home)) if settings.parent == project.root else settings)
             link.replace(home / SETTINGS)
     os.environ[HOME_VARIABLE] = str(home)
@@ -42,9 +42,9 @@ def prepare_home(project: Project) -> None:
 
 
 def _holds(link: Path, settings: Path) -> bool:
-    """Return whether the home's settings stay: `settings` themselves, or others that the user put there.
+    """Return whether the home's settings are kept: they are `settings`, or the user put other settings there.
 
-    A link to a project that has moved, or to the defaults of an installation of this package, is replaced.
+    Links to a project that has moved, or to the defaults of another installation of this package, are replaced.
     """
     if not link.exists():
         return False
@@ -53,7 +53,7 @@ def _holds(link: Path, settings: Path) -> bool:
 
 
 def open_instance(project: Project) -> dg.DagsterInstance:
-    """Open the instance of `project`, with its databases; use it as a context manager."""
+    """Open the instance of `project` and create missing databases; use it as a context manager."""
     prepare_home(project)
     home = project.dagster_home
     with ExitStack() as held:
@@ -64,9 +64,9 @@ def open_instance(project: Project) -> dg.DagsterInstance:
 
 
 def _remove_half_made(home: Path) -> None:
-    """Remove databases left by a process that was killed while Dagster made them.
+    """Remove databases left behind by a process that was killed while Dagster created them.
 
-    Dagster writes the version last, and takes a database without one for an old one, which it never completes.
+    Dagster writes the schema version last. It treats a database without a version as an old one and never completes it.
     """
     for name, table in _DATABASES:
         path = home / name
@@ -76,7 +76,7 @@ def _remove_half_made(home: Path) -> None:
 
 
 def _is_made(path: Path, table: str) -> bool:
-    """Return whether a database has its version or any rows; one that SQLite cannot read is left alone."""
+    """Return whether a database has a schema version or any rows; a database that SQLite cannot read is left alone."""
     try:
         with closing(sqlite3.connect(path, timeout=_WAIT_SECONDS)) as database:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

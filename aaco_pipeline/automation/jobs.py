@@ -1,6 +1,6 @@
-"""The jobs: `start_session` begins a session, `ingest_capture` takes in a capture, `observe` runs a session's stages.
+"""The jobs: `start_session` registers a session, `ingest_capture` ingests a capture, `observe` runs a session's stages.
 
-The first two only register; the sensor `start_observing` then requests `observe` for each session.
+After either of the first two, the sensor `start_observing` requests `observe` for each session.
 """
 
 from collections.abc import Callable
@@ -27,9 +27,9 @@ from aaco_pipeline.resources.project import find_project
 
 
 def _backend_names() -> tuple[str, ...]:
-    """List the backends for the launchpad: those known when the code location is loaded.
+    """List the backends for the launchpad, as known when the code location was loaded.
 
-    Without a readable backends.yaml they are the built-in ones; registering a session then reports the file's error.
+    If backends.yaml cannot be read, these are the built-in backends; registering a session then reports the error.
     """
     try:
         return tuple(load_backends(find_project(new=True).configs / "backends.yaml"))
@@ -37,12 +37,12 @@ def _backend_names() -> tuple[str, ...]:
         return tuple(BUILT_IN_BACKENDS)
 
 
-#: Settings that name a program, which a run of Dagster never may.
+#: Settings that name a program; runs started from Dagster must never set them.
 _NEVER: Final = ("interpreter",)
 
 
 class StartSession(MeasurementSettings, dg.Config):
-    """The settings of a request as the launchpad shows them, with names as choices."""
+    """Launchpad settings of a measurement request, with names as choices."""
 
     model: str = Field(default="squeezenet", description=MeasurementSettings.model_fields["model"].description)
     backend: Literal[_backend_names()] = Field(  # type: ignore[valid-type]
@@ -52,7 +52,7 @@ class StartSession(MeasurementSettings, dg.Config):
 
 @dg.op(
     description="Check the settings, then register the session; its stages follow by themselves.",
-    # Taken as plain values: Dagster would word what is out of bounds over many lines, a request does it in one.
+    # Plain types: Dagster would report out-of-range values over many lines, the request reports them in one.
     config_schema={name: field for name, field in StartSession.to_fields_dict().items() if name not in _NEVER},
     out=dg.Out(dg.Nothing),
 )
@@ -64,7 +64,7 @@ def register_session(context: dg.OpExecutionContext, lake: Lake, runner: Runner)
         session = register_trusted(lake.open(), runner, request)
         add_partition(context.instance, session)
     context.instance.add_run_tags(context.run_id, {SESSION_TAG: session, **process_tags()})
-    # The run of its stages is requested by a sensor: known by its tag before there is one.
+    # A sensor requests the run of the session's stages; the tag links to it before it exists.
     runs = f"/runs?q%5B0%5D={quote(f'tag:{SESSION_TAG}={session}')}"
     context.add_output_metadata({"its stages": dg.MetadataValue.url(runs)})
     context.log.info(f"session {session} is registered; its stages follow: {runs}")
@@ -85,10 +85,10 @@ class IngestCapture(dg.Config):
     out=dg.Out(dg.Nothing),
 )
 def take_in_capture(context: dg.OpExecutionContext, config: IngestCapture, lake: Lake) -> None:
-    from aaco_pipeline.pipeline.ingestion import discovered, ingest  # every reader: only where one is taken in
+    from aaco_pipeline.pipeline.ingestion import discovered, ingest  # imports every reader, so only on demand
 
     opened = lake.open()
-    context.instance.add_run_tags(context.run_id, process_tags())  # a run that is killed is known by them
+    context.instance.add_run_tags(context.run_id, process_tags())  # identify a killed run by its process
     with expected_errors():
         path = entry_of(inbox_of(opened.path), Path(config.path)) if config.from_inbox else Path(config.path)
     unfinished: list[str] = []
@@ -109,7 +109,7 @@ def take_in_capture(context: dg.OpExecutionContext, config: IngestCapture, lake:
                     (refused if one.is_verdict else unread).append(str(one.error))
                     context.log.warning(in_a_line(f"not taken: {one.error}"))
                 else:
-                    add_partition(context.instance, one.session)  # also of a capture that another home has taken
+                    add_partition(context.instance, one.session)  # needed even if another home ingested the capture
                     context.log.info(f"session {one.session}: {one.state}, attempt {one.attempt}")
             if unread:
                 raise SourceError("; ".join(unread))
@@ -128,7 +128,7 @@ def take_in_capture(context: dg.OpExecutionContext, config: IngestCapture, lake:
 
 
 def _moved(context: dg.OpExecutionContext, move: Callable[[], Path]) -> None:
-    """Move a capture out of the inbox, or log why it stays."""
+    """Move a capture out of the inbox, or log why it cannot be moved."""
     try:
         context.log.info(in_a_line(f"moved to {move()}"))
     except LakeError as error:
@@ -147,7 +147,7 @@ def ingest_capture() -> None:
 @dg.job(
     description="Begin a new session of any model with the settings given; observe then runs its stages.",
     executor_def=dg.in_process_executor,
-    # The launchpad opens with this. What it scaffolds from the schema leaves out every setting that is null.
+    # Initial launchpad configuration; the one Dagster scaffolds from the schema omits every setting that is null.
     config={
         "ops": {
             "register_session": {

@@ -1,4 +1,4 @@
-"""Nights in Dagster: the schedule that begins one, and the sensor for its second time slot."""
+"""Nights in Dagster: the schedule that starts a night, and the sensor for its second time slot."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ from aaco_pipeline.pipeline.nightly.benchmarks import FILE, load_benchmarks, nig
 from aaco_pipeline.pipeline.nightly.night import begin_due, due_now, run_key
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 
-#: Time in which the planner of a campaign has to begin it.
+#: Time that a campaign's planner has to start it.
 BEGINS_WITHIN: Final = timedelta(hours=1)
 Requests = list[dg.RunRequest] | dg.SkipReason
 
@@ -33,7 +33,7 @@ Requests = list[dg.RunRequest] | dg.SkipReason
 def nightly_baseline(context: dg.ScheduleEvaluationContext, lake: Lake, runner: Runner) -> Requests:
     opened, now = lake.open(), context.scheduled_execution_time.astimezone(UTC)
     if night_of(now) < night_of(datetime.now(UTC)):
-        # Dagster makes up for the last tick that it missed; what is measured today says nothing of that night.
+        # Dagster catches up on the last missed tick, but measuring today would not count for that night.
         return dg.SkipReason(f"the night of {night_of(now)} is over; without a verdict it alerts")
     benchmarks = load_benchmarks(runner.folder)
     begun = begin_due(opened, runner, benchmarks, now)
@@ -63,7 +63,7 @@ def due_confirmations(context: dg.SensorEvaluationContext, lake: Lake, runner: R
 def confirmations_due(
     lake: TraceLake, instance: dg.DagsterInstance, runner: InferenceRunner, now: datetime
 ) -> list[Plan]:
-    """List the plans to run at `now`: confirming ones, and those of a night that nobody began within an hour."""
+    """List the plans to run at `now`: confirmations, and nightly plans that nobody started within an hour."""
     begun = begin_due(lake, runner, [], now)
     fresh = {plan.campaign for plan in begun.plans}
     waiting = [read_plan(lake, campaign) for campaign in due_now(lake, [], now).go_on if campaign not in fresh]

@@ -1,6 +1,6 @@
-"""The search for a faster kernel in Dagster: an asset that the user materializes with a configuration.
+"""Kernel optimization in Dagster: an asset that the user materializes with a configuration.
 
-Its source and harness lie in a folder that `configs/trusted_folders.yaml` names, and it never writes a source.
+Source and harness must be in a folder listed in `configs/trusted_folders.yaml`; the source is never written.
 """
 
 from typing import Any, Final
@@ -22,12 +22,12 @@ from aaco_pipeline.resources.host.kernel_files import process_tags
 from aaco_pipeline.resources.project_settings import trusted_folders
 
 JOB: Final = "optimize_kernel"
-#: In a materialization: the name of the search.
+#: Materialization metadata: the name of the search.
 SEARCH_KEY: Final = "optimization"
 
 
 class OptimizeKernel(dg.Config):
-    """The kernel and source to make faster."""
+    """The kernel and source to optimize."""
 
     source: str = Field(
         description="A standalone HIP or CUDA source with a harness, in a folder of configs/trusted_folders.yaml; "
@@ -42,10 +42,10 @@ class OptimizeKernel(dg.Config):
 
 
 def told(lake: TraceLake, search: str) -> dict[str, Any]:
-    """Word a search that has ended as Dagster shows it."""
+    """Describe a finished search, for display in Dagster."""
     document = optimization_report(lake, search)
     patch = document["evidence"]["patch_text"]
-    # A gain is how many times as fast it is, and no share: the columns are those of the command.
+    # A gain is a speedup factor, not a percentage; the columns are those of the command.
     shown = pl.DataFrame(
         {name.lstrip("*"): [show(row) for row in document["attempts"]] for name, show in ATTEMPTS.items()},
         schema_overrides={name.lstrip("*"): pl.String for name in ATTEMPTS},

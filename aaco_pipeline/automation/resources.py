@@ -1,4 +1,4 @@
-"""The Dagster resources that assets ask for, and the partition dimensions: session and campaign.
+"""Dagster resources for assets, and the partition dimensions session and campaign.
 
 GPU, model and stack are columns and tags, never dimensions.
 """
@@ -14,13 +14,13 @@ from aaco_pipeline.resources.project import find_project
 
 Runner = dg.ResourceParam[InferenceRunner]
 PARTITIONS_NAME: Final = "session"
-#: Sets of sessions that are judged together; their ids are made by `aaco_pipeline.pipeline.comparing.plan`.
+#: Campaigns: sessions that are judged together. `aaco_pipeline.pipeline.comparing.plan` creates their ids.
 CAMPAIGN_PARTITIONS_NAME: Final = "campaign"
 
 
 @dataclass(frozen=True)
 class LakeResource:
-    """The TraceLake at a local path; the project's without one."""
+    """The TraceLake at a local path; by default the project's lake."""
 
     path: str | None = None
 
@@ -28,7 +28,7 @@ class LakeResource:
         return TraceLake(self.path or find_project(new=True).lake)
 
 
-#: Annotations by which an asset, op, sensor or schedule requests them.
+#: Annotations with which assets, ops, sensors and schedules request the resources.
 Lake = dg.ResourceParam[LakeResource]
 
 
@@ -39,10 +39,10 @@ campaign_partitions = dg.DynamicPartitionsDefinition(name=CAMPAIGN_PARTITIONS_NA
 
 
 def add_partition(instance: dg.DagsterInstance, *sessions: str) -> None:
-    """Make sessions known to Dagster; those it knows already stay as they are."""
+    """Register sessions as Dagster partitions; existing ones are unchanged."""
     instance.add_dynamic_partitions(PARTITIONS_NAME, list(sessions))
 
 
 def add_campaigns(instance: dg.DagsterInstance, *campaigns: str) -> None:
-    """Make campaigns known to Dagster; those it knows already stay as they are."""
+    """Register campaigns as Dagster partitions; existing ones are unchanged."""
     instance.add_dynamic_partitions(CAMPAIGN_PARTITIONS_NAME, list(campaigns))

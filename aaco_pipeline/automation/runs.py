@@ -1,8 +1,8 @@
-"""Runs of Dagster: their tags, the attempts at a session or campaign, and recognizing those whose process is gone.
+"""Dagster runs: their tags, attempts per session or campaign, and detection of runs whose process is gone.
 
-A run killed outright stays STARTED in Dagster and keeps its slot in the pool. Every run therefore carries the identity
-of its process (`aaco_pipeline.resources.host.kernel_files`) as tags, and those of another host are left to it. A
-run that was killed before it had tags is left to Dagster's own run monitoring (`run_monitoring` in dagster.yaml).
+A killed run stays STARTED in Dagster and keeps its pool slot. Every run is therefore tagged with the identity of its
+process (`aaco_pipeline.resources.host.kernel_files`); each host checks only its own runs. A run killed before it was
+tagged is left to Dagster's run monitoring (`run_monitoring` in dagster.yaml).
 """
 
 from dataclasses import dataclass
@@ -12,25 +12,25 @@ import dagster as dg
 
 from aaco_pipeline.resources.host.kernel_files import HOST_TAG, PID_TAG, TAG_PREFIX, process_is_gone
 
-#: On a run: its number among the runs of this session, or of this content of the inbox.
+#: Run tag: number of the run among those of the same session or inbox content.
 ATTEMPT_TAG: Final = "aaco/attempt"
-#: Dagster's tag for the partition of a run: its session or campaign.
+#: Dagster's tag for a run's partition: its session or campaign.
 PARTITION_TAG: Final = "dagster/partition"
-#: The session of a run, or all that it registers, separated by commas.
+#: Run tag: the run's session, or all sessions it registers, separated by commas.
 SESSION_TAG: Final = "aaco/session"
-#: Likewise for a run that publishes or adopts several sessions or campaigns; the interface hides it.
+#: The same for runs that publish or adopt several sessions or campaigns; hidden in the interface.
 SESSIONS_TAG: Final = ".dagster/aaco/sessions"
 MOST_ATTEMPTS: Final = 5
-#: After the first failure; each further one doubles it.
+#: Delay after the first failure; it doubles with each further failure.
 FIRST_DELAY_SECONDS: Final = 60.0
 ENDED: Final = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
-#: Runs that have not ended; one of them may be dead.
+#: Statuses of unfinished runs, whose process may be dead.
 UNFINISHED: Final = tuple(status for status in dg.DagsterRunStatus if status not in ENDED)
 
 
 @dataclass(frozen=True)
 class Attempts:
-    """The runs of one session so far: all of them, those since the newest that succeeded, and when the last one ended.
+    """Number of runs of a session, in total and since the newest success, and the end time of the last one.
 
     `ended` is in seconds since 1970, None without a run.
     """
@@ -42,7 +42,7 @@ class Attempts:
 
 @dataclass(frozen=True)
 class DeadRun:
-    """A run that will never end by itself, and how that is known."""
+    """A run that will never end by itself, and the evidence for that."""
 
     run_id: str
     reason: str
@@ -58,12 +58,12 @@ def attempts_at(instance: dg.DagsterInstance, job: str, partition: str) -> Attem
 
 
 def delay_seconds(failures: int) -> float:
-    """Give the wait after so many failures before the next attempt."""
+    """Return the delay before the next attempt after this number of failures."""
     return FIRST_DELAY_SECONDS * 2.0 ** max(failures - 1, 0)
 
 
 def find_dead_runs(instance: dg.DagsterInstance) -> list[DeadRun]:
-    """Find the unfinished runs of this instance whose process, on this host, is gone."""
+    """Find the unfinished runs of this instance whose process ran on this host and is gone."""
     unfinished = instance.get_runs(dg.RunsFilter(statuses=list(UNFINISHED)))
     return [
         DeadRun(run.run_id, f"its process {run.tags[PID_TAG]} on {run.tags[HOST_TAG]} is gone")
@@ -73,14 +73,14 @@ def find_dead_runs(instance: dg.DagsterInstance) -> list[DeadRun]:
 
 
 def living_runs(instance: dg.DagsterInstance, job: str | None = None) -> list[dg.DagsterRun]:
-    """List the unfinished runs, of whatever host, that nothing shows to be dead; with `job` those of that job."""
+    """List unfinished runs on any host that are not known to be dead; with `job`, only runs of that job."""
     dead = {one.run_id for one in find_dead_runs(instance)}
     unfinished = instance.get_runs(dg.RunsFilter(job_name=job, statuses=list(UNFINISHED)))
     return [run for run in unfinished if run.run_id not in dead]
 
 
 def reap(instance: dg.DagsterInstance) -> list[DeadRun]:
-    """Mark dead runs failed and free what they hold in concurrency pools. Returns them."""
+    """Mark dead runs as failed, free their slots in concurrency pools, and return them."""
     dead = find_dead_runs(instance)
     for one in dead:
         run = instance.get_run_by_id(one.run_id)
@@ -91,13 +91,13 @@ def reap(instance: dg.DagsterInstance) -> list[DeadRun]:
 
 
 def sessions_of(run: dg.DagsterRun) -> set[str]:
-    """Find the sessions and campaigns that a run is of."""
+    """Return the sessions and campaigns of a run."""
     tags = (SESSION_TAG, SESSIONS_TAG, PARTITION_TAG)
     return {session for tag in tags for session in run.tags.get(tag, "").split(",") if session}
 
 
 def _has_tags_of_parent(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Return whether the tags are those that a re-executed run is created with: they are of its parent's process."""
+    """Return whether the tags were copied from the parent of a re-executed run and describe the parent's process."""
     parent = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id is not None else None
     return parent is not None and all(
         parent.tags.get(name) == value for name, value in run.tags.items() if name.startswith(TAG_PREFIX)

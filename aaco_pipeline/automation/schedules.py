@@ -1,6 +1,6 @@
-"""Schedules and jobs of housekeeping: retention, compaction and forgetting what left the lake.
+"""Housekeeping schedules and jobs: retention, compaction, and cleanup of what was removed from the lake.
 
-They are off until the user switches them on. What goes is decided in `aaco_pipeline.lake.retention`.
+The schedules are off by default. `aaco_pipeline.lake.retention` decides what is removed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,12 +23,12 @@ from aaco_pipeline.pipeline.retention import clean_up
 from aaco_pipeline.report.formatting import in_a_line
 from aaco_pipeline.resources.project_settings import RETENTION_FILE, retention_settings
 
-#: Runs that are looked at at a time.
+#: Number of runs fetched at a time.
 _BATCH: Final = 100
 
 
 class CompactionConfig(dg.Config):
-    """Grace period for sessions' own files after a segment has their rows."""
+    """Grace period before a session's own files are deleted, after a segment contains their rows."""
 
     grace: str = Field("1d", description="A number and h, d or w, such as 1d.")
 
@@ -81,10 +81,10 @@ def nightly_compaction(runner: Runner) -> dg.RunRequest:
 
 
 def forget_removed(lake: TraceLake, instance: dg.DagsterInstance, before: datetime | None) -> int:
-    """Delete partitions and runs of what this lake has removed, and its ended runs from before a time.
+    """Delete partitions and runs of removed sessions and campaigns, and ended runs created before a given time.
 
-    A run stays while the lake holds one of its sessions, and forever when nothing tells that it was of this lake.
-    Returns how many runs went.
+    A run is kept while the lake holds one of its sessions, or if nothing shows that it belonged to this lake. Returns
+    the number of deleted runs.
     """
     forget(instance, gone(lake, instance))
     present = {*lake.sessions(), *lake.campaigns(), *lake.captured(), *lake.requests()}
@@ -104,7 +104,7 @@ def forget_removed(lake: TraceLake, instance: dg.DagsterInstance, before: dateti
 
 
 def _ended_runs(instance: dg.DagsterInstance, before: datetime) -> Iterator[Sequence[dg.DagsterRun]]:
-    """Give all runs that have ended and were made before a time, some at a time."""
+    """Yield all ended runs created before a given time, in batches."""
     asked = dg.RunsFilter(statuses=list(ENDED), created_before=before)
     cursor = None
     while runs := instance.get_runs(asked, cursor=cursor, limit=_BATCH):
@@ -113,7 +113,7 @@ def _ended_runs(instance: dg.DagsterInstance, before: datetime) -> Iterator[Sequ
 
 
 class RetentionConfig(dg.Config):
-    """The limits of one round; without `keep` and `keep_last` no session is deleted."""
+    """Limits of one retention round; without `keep` and `keep_last` no session is deleted."""
 
     keep: str | None = Field(None, description="Keep sessions younger than this: a number and h, d or w, such as 90d.")
     keep_last: int | None = Field(None, description="Keep so many of the newest sessions.")

@@ -1,6 +1,6 @@
-"""Sensors, which run stages without anybody asking.
+"""Sensors that run stages automatically.
 
-Each sensor's decision is a function elsewhere that a test calls without Dagster; here is only its timing.
+Each decision is a function in another module, testable without Dagster; only the timing is here.
 """
 
 from collections.abc import Iterator
@@ -134,7 +134,7 @@ def lake_sessions(context: dg.SensorEvaluationContext, lake: Lake) -> dg.RunRequ
     return dg.SkipReason(f"{dropped} partitions removed" if dropped else "all that the lake holds is shown")
 
 
-#: Off by default: after an upgrade it runs most of what the lake holds again.
+#: Off by default: after an upgrade it reruns stages of most sessions in the lake.
 stale_stages = dg.AutomationConditionSensorDefinition(
     "stale_stages",
     target=dg.AssetSelection.assets(*(name for name, one in stages().items() if one.pool is None)),

@@ -1,6 +1,6 @@
 """Stages as Dagster assets: checks, column schema, dependencies, automation condition, and one step for many sessions.
 
-The stages are `aaco_pipeline.assets`; the events of a published stage are `stage_events`.
+The stages are in `aaco_pipeline.assets`; events of a published stage are in `stage_events`.
 """
 
 import time
@@ -37,22 +37,20 @@ from aaco_pipeline.report.formatting import counted, in_a_line
 from aaco_pipeline.resources.host.kernel_files import process_tags
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 
-#: A thousand sessions are one run; of ten thousand no run's page, database or second try is of more than a thousand.
+#: Maximum number of sessions per run; larger runs make Dagster's pages, database and retries slow.
 MOST_SESSIONS_A_RUN: Final = 1000
-#: Retries of a session after a passing error of the lake, and the wait before the first in seconds; each further wait
-#: is twice as long.
+#: Retries of a session after a transient lake error, and the first delay in seconds; each further delay doubles.
 MOST_RETRIES: Final = 3
 FIRST_WAIT_SECONDS: Final = 5.0
 _NAMED: Final = 20
 Publication = Callable[[Session, Stage, Outcome, Sequence[Entry]], None]
-#: The job of all stages.
+#: The job that runs all stages.
 JOB: Final = "observe"
 OWNERS: Final = ["team:aaco"]
-#: Units of a contract that need not be shown.
+#: Contract units that are not displayed.
 _NO_UNITS: Final = ("id", "name", "text", "bool", "varies")
-#: Warnings of Dagster about intended choices, each by its text so that no other is silenced. Checks are partitioned, or
-#: a session's broken promise would hide behind a later one's kept promise. A backfill of all stages takes the policy of
-#: the stage that may measure.
+#: Dagster warnings about intended choices, matched by text: checks are partitioned so that each session keeps its own
+#: result, and a backfill uses the policy of the stage that may measure.
 _MEANT_SO: Final = (
     ("Specifying a partitions_def on an AssetCheckSpec is currently in preview", dg.PreviewWarning),
     ("Parameter `backfill_policy` of function `multi_asset` is currently in beta", dg.BetaWarning),
@@ -62,7 +60,7 @@ _MEANT_SO: Final = (
 
 
 class Batch:
-    """Some stages of every session of a step; `publication` is called with each that was published."""
+    """Stages to run for every session of a step; `publication` is called after each published stage."""
 
     def __init__(
         self, context: dg.AssetExecutionContext, lake: TraceLake, runner: InferenceRunner, publication: Publication
@@ -73,12 +71,12 @@ class Batch:
         self._publication = publication
         every = {**stages(), **views()}
         chosen = [one for name, one in every.items() if dg.AssetKey(name) in context.selected_asset_keys]
-        #: By session the stages that are still to run.
+        #: Stages still to run, by session.
         self._left: dict[str, list[Stage]] = {session: list(chosen) for session in context.partition_keys}
         self._failed: dict[str, Exception] = {}
 
     def run(self) -> None:
-        """Run the stages of all sessions, and raise Failure when one of them failed."""
+        """Run the stages of all sessions, and raise Failure if any of them failed."""
         tags = {SESSIONS_TAG: ",".join(self._left), **process_tags()}
         self._context.instance.add_run_tags(self._context.run.run_id, tags)
         self._run_all(list(self._left))
@@ -96,11 +94,11 @@ class Batch:
         for session in sessions:
             try:
                 self._run_one(session)
-            except Exception as error:  # noqa: BLE001  (the step raises it at its end)
+            except Exception as error:  # noqa: BLE001  (raised at the end of the step)
                 self._fail(session, error)
 
     def _run_one(self, session: str) -> None:
-        """Run what is left of one session, when nobody else runs stages of it; PassingLakeError ends it for now."""
+        """Run the remaining stages of one session under its lock; PassingLakeError ends it for now."""
         opened = Session(self._lake, session, self._runner.folder, self._runner.measure, self._log)
         left = self._left[session]
 
@@ -119,7 +117,7 @@ class Batch:
                 except Exception as error:  # noqa: BLE001  (likewise)
                     failed = left.pop(0)
                     self._fail(session, error)
-                    if isinstance(error, CheckError):  # its tables are published, and show what is wrong with them
+                    if isinstance(error, CheckError):  # its published tables show the fault
                         entries = self._lake.manifest(session).of_stage(failed.name)
                         tell(self._context, opened, failed, amounts(opened, failed, entries))
                     left[:] = _not_reading(left, failed)
@@ -150,7 +148,7 @@ class Batch:
 
 
 def _not_reading(left: Sequence[Stage], failed: Stage) -> list[Stage]:
-    """Leave out the stages that read, directly or not, from the one that failed."""
+    """Leave out all stages that depend, directly or indirectly, on the failed one."""
     without, kept = {failed.name}, list[Stage]()
     for one in left:
         if without.isdisjoint(one.dependencies):
@@ -161,7 +159,7 @@ def _not_reading(left: Sequence[Stage], failed: Stage) -> list[Stage]:
 
 
 class PublishedByOtherCode(dg.AutomationCondition[dg.AssetKey]):
-    """True for the sessions of which the stage was published by another version of its code than the present."""
+    """True for sessions in which a different code version published the stage."""
 
     @property
     def name(self) -> str:
@@ -176,9 +174,9 @@ class PublishedByOtherCode(dg.AutomationCondition[dg.AssetKey]):
 
 
 def rerun_when_stale() -> dg.AutomationCondition[dg.AssetKey]:
-    """Make the condition for running a stage again: once for each version of its code, and after its sources.
+    """Build the condition for rerunning a stage: once per code version, and after its inputs.
 
-    What failed is not asked for again before the code changes.
+    A failed stage is not requested again until its code changes.
     """
     stale = PublishedByOtherCode()
     changed = stale.newly_true() | dg.AutomationCondition.code_version_changed()
@@ -191,7 +189,7 @@ def rerun_when_stale() -> dg.AutomationCondition[dg.AssetKey]:
 
 @lru_cache(1)
 def _stale_at(lake: Path, time: datetime) -> Mapping[str, Collection[str]]:
-    """Cache `stale_sessions` for all stages of one tick."""
+    """Cache `stale_sessions` of all stages for one tick."""
     return stale_sessions(TraceLake(lake))
 
 
@@ -201,7 +199,7 @@ for _said, _kind in _MEANT_SO:
 
 @cache
 def stage_assets() -> tuple[dg.AssetsDefinition, ...]:
-    """Make an asset for every stage, in the order they run, and for the views after them."""
+    """Create an asset for every stage in execution order, followed by the views."""
     measuring = [one for one in stages().values() if one.pool is not None]
     reading = [one for one in stages().values() if one.pool is None]
     return (*map(_measured, measuring), _analysed([*reading, *views().values()]))
@@ -232,7 +230,7 @@ def column_schema(one: Stage) -> dg.TableSchema:
 
 
 def _measured(one: Stage) -> dg.AssetsDefinition:
-    """Make the asset of a stage that may measure: it never starts by itself, and takes one session at a time."""
+    """Create the asset of a stage that may measure: never started automatically, one session at a time."""
 
     @dg.asset(
         name=one.name,
@@ -262,20 +260,20 @@ def _measured(one: Stage) -> dg.AssetsDefinition:
             )
 
         Batch(context, lake.open(), runner, publication).run()
-        yield from made  # steps that depend on this one begin when it has an output
+        yield from made  # dependent steps can start after this yield
 
     return asset
 
 
 def _analysed(chosen: Sequence[Stage]) -> dg.AssetsDefinition:
-    """Make the assets of all stages that only read, as one step; a run may have any of them."""
+    """Create the assets of all read-only stages as one step; a run may select any of them."""
 
     @dg.multi_asset(
         name="stages",
         specs=[
             dg.AssetSpec(
                 one.name,
-                # A view is never stale by its code: it is made by the present code whenever it is opened.
+                # A view never becomes stale through code changes: it is generated with the current code when opened.
                 code_version=None if one.is_view else one.code_version,
                 automation_condition=None if one.is_view else rerun_when_stale(),
                 skippable=True,
@@ -298,7 +296,7 @@ def _analysed(chosen: Sequence[Stage]) -> dg.AssetsDefinition:
             tell(context, session, one, described(session, one, outcome, entries))
 
         Batch(context, lake.open(), runner, publication).run()
-        # Each session was logged when it was done: an output would materialize all of them once more.
+        # Each session was logged when it finished; yielding an output would materialize all of them again.
         yield from ()
 
     return assets

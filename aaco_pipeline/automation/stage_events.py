@@ -1,7 +1,7 @@
-"""Events for Dagster about a published stage: its output, versions, check results and, if it failed, the reason.
+"""Build Dagster events for a published stage: output, versions, check results and, after a failure, the reason.
 
-The same from Dagster's own steps (`stage_batches`) and of what the lake holds already (`adoption`). Partitioned checks
-are a preview of Dagster's: how their results are stored is in this module alone.
+Used by Dagster's own steps (`stage_assets`) and for stages that are already in the lake (`adoption`). Partitioned
+checks are a preview feature of Dagster; only this module knows how their results are stored.
 """
 
 import json
@@ -24,27 +24,27 @@ from aaco_pipeline.report.html.plots import as_markdown_image
 from aaco_pipeline.report.markdown import markdown_text
 from aaco_pipeline.report.on_demand import address_of
 
-#: In a materialization: the lake that the stage published into.
+#: Materialization metadata: the lake that the stage was published to.
 LAKE_KEY: Final = "dagster/uri"
 EXIT_CODE_KEY: Final = "aaco/exit_code"
-#: Dagster's names of the tags by which it tells fresh from stale.
+#: Dagster's tags for detecting stale assets.
 CODE_VERSION_TAG: Final = "dagster/code_version"
 DATA_VERSION_TAG: Final = "dagster/data_version"
-#: The data version of what was never made.
+#: Data version of an asset that was never materialized.
 _NO_VERSION: Final = "NULL"
 _CONTRACT_IS: Final = "Every published table of the stage is intact and fulfils its contract."
 _LONGEST_TEXT: Final = 200
-#: Dagster folds away a table of more than about a thousand characters.
+#: Dagster collapses tables longer than about a thousand characters.
 _LONGEST_KERNEL: Final = 40
 _PREVIEW_ROWS: Final = 10
-#: Records of Dagster that are requested at once.
+#: Number of Dagster records per request.
 _MOST_RECORDS: Final = 1000
-#: Whatever logs events of a run at once: the context of an asset or op.
+#: Context of an asset or op that can log events.
 Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
 
 def described(session: Session, one: Stage, outcome: Outcome, entries: Sequence[Entry]) -> dict[str, Any]:
-    """Collect what Dagster shows of a stage that ran: rows, bytes, headline numbers, a small table, plots, its file."""
+    """Collect the metadata shown for a stage: rows, bytes, headline numbers, a small table, plots and the file."""
     described: dict[str, Any] = {
         name: _harmless(value) for name, value in outcome.headline.items() if value is not None
     }
@@ -59,7 +59,7 @@ def described(session: Session, one: Stage, outcome: Outcome, entries: Sequence[
 
 
 def amounts(session: Session, one: Stage, entries: Sequence[Entry]) -> dict[str, Any]:
-    """Collect what the manifest alone says of a published stage: rows, bytes, and where its file is."""
+    """Collect the metadata available in a published stage's manifest: rows, bytes and the file's location."""
     told: dict[str, Any] = {LAKE_KEY: str(session.lake.path)}
     if not one.is_view:
         told["dagster/row_count"] = sum(entry.rows for entry in entries)
@@ -72,9 +72,9 @@ def amounts(session: Session, one: Stage, entries: Sequence[Entry]) -> dict[str,
 
 
 def version_tags(manifest: Manifest, one: Stage) -> dict[str, str]:
-    """Give the versions of code, inputs and output of a published stage, by which Dagster tells fresh from stale.
+    """Return the versions of a stage's code, inputs and output, from which Dagster detects stale assets.
 
-    A view has none, so that Dagster never calls it stale: it is made again when it is opened.
+    Views have none, so that Dagster never marks them as stale: they are regenerated when opened.
     """
     if one.is_view:
         return {}
@@ -85,28 +85,28 @@ def version_tags(manifest: Manifest, one: Stage) -> dict[str, str]:
     }
     for name in one.dependencies:
         tags[f"dagster/input_data_version/{name}"] = data_version(manifest.of_stage(name))
-        tags[f"dagster/input_event_pointer/{name}"] = "NULL"  # the version alone decides
+        tags[f"dagster/input_event_pointer/{name}"] = "NULL"  # only the version decides
     return tags
 
 
 def code_version(manifest: Manifest, stage: str) -> str:
-    """Give the version of the code that ran a stage last; "" where it is not known."""
+    """Return the code version of a stage's last run; "" if unknown."""
     return next((state.code_version for state in manifest.stages if state.stage == stage), "")
 
 
 def data_version(entries: Sequence[Entry]) -> str:
-    """Digest what was published: the digest changes when a byte of it does."""
+    """Return a digest of the published data; it changes with every byte."""
     return sha256("".join(entry.sha256 for entry in entries).encode()).hexdigest()[:16] if entries else _NO_VERSION
 
 
 def materialization(session: Session, one: Stage, metadata: Mapping[str, Any]) -> dg.AssetMaterialization:
-    """Describe a published stage of one session as Dagster stores it."""
+    """Build the Dagster materialization of a published stage of one session."""
     tags = version_tags(session.lake.manifest(session.id), one)
     return dg.AssetMaterialization(one.name, metadata=metadata, partition=session.id, tags=tags)
 
 
 def tell(context: Context, session: Session, one: Stage, metadata: Mapping[str, Any]) -> None:
-    """Log the materialization of a stage that was just published, and the results of its checks."""
+    """Log the materialization of a stage that was just published, and its check results."""
     context.log_event(materialization(session, one, metadata))
     newest = newest_materializations(context.instance, one.name, [session.id]).get(session.id)
     for result in checked(session, one):
@@ -116,7 +116,7 @@ def tell(context: Context, session: Session, one: Stage, metadata: Mapping[str, 
 def log_result(
     context: Context, one: Stage, session: str, result: CheckResult, materialized: dg.EventLogRecord | None
 ) -> None:
-    """Log a check's result of one session, as being of the materialization given."""
+    """Log a check result of one session, linked to the given materialization."""
     told = dg.AssetCheckEvaluation(
         asset_key=dg.AssetKey(one.name),
         check_name=result.name,
@@ -131,14 +131,14 @@ def log_result(
 def newest_materializations(
     instance: dg.DagsterInstance, asset: str, partitions: Sequence[str]
 ) -> dict[str, dg.EventLogRecord]:
-    """Fetch the newest materialization of each of these partitions of an asset, where Dagster has one."""
+    """Fetch the newest materialization of each of these partitions of an asset, if there is one."""
     found: dict[str, dg.EventLogRecord] = {}
     if not partitions:
         return found
     asked = dg.AssetRecordsFilter(asset_key=dg.AssetKey(asset), asset_partitions=list(partitions))
     cursor = None
     while True:
-        answer = instance.fetch_materializations(asked, limit=_MOST_RECORDS, cursor=cursor)  # the newest first
+        answer = instance.fetch_materializations(asked, limit=_MOST_RECORDS, cursor=cursor)  # newest first
         for record in answer.records:
             found.setdefault(str(record.partition_key), record)
         if not answer.has_more or len(found) == len(set(partitions)):
@@ -147,7 +147,7 @@ def newest_materializations(
 
 
 def check_specs(one: Stage) -> list[dg.AssetCheckSpec]:
-    """List the checks of a stage, for each session by itself: its contract and what it promises; of a view none."""
+    """List a stage's checks per session: its contract and its promises; none for a view."""
     of_contract = [] if one.is_view else [(CONTRACT, _CONTRACT_IS, True)]
     said = [*of_contract, *((check.name, check.description, check.blocking) for check in one.checks)]
     return [
@@ -157,7 +157,7 @@ def check_specs(one: Stage) -> list[dg.AssetCheckSpec]:
 
 
 def check_result(one: Stage, result: CheckResult) -> dg.AssetCheckResult:
-    """Word a check's result as a step of the asset itself gives it to Dagster."""
+    """Convert a check result to the form that the asset's own step yields to Dagster."""
     return dg.AssetCheckResult(asset_key=one.name, check_name=result.name, **_found(result))
 
 
@@ -171,9 +171,9 @@ def _found(result: CheckResult) -> dict[str, Any]:
 
 
 def _target(record: dg.EventLogRecord) -> Any:
-    """Point to a materialization; of a result without the pointer Dagster shows nothing among the partitions.
+    """Point to a materialization; without the pointer Dagster shows no result for the partition.
 
-    Dagster has no public name for the class: it is read from the form in which Dagster stores it.
+    The class has no public name in Dagster, so it is taken from the serialized form.
     """
     stored = {"run_id": record.run_id, "storage_id": record.storage_id, "timestamp": record.timestamp}
     return dg.deserialize_value(json.dumps({"__class__": "AssetCheckEvaluationTargetMaterializationData", **stored}))
@@ -181,7 +181,7 @@ def _target(record: dg.EventLogRecord) -> Any:
 
 @contextmanager
 def expected_errors() -> Iterator[None]:
-    """Show an expected error in Dagster as its one line, with the exit code the command would give, and no retry."""
+    """Report an expected error in Dagster as one line, with the exit code of the command, and without a retry."""
     try:
         yield
     except AacoError as error:
@@ -189,7 +189,7 @@ def expected_errors() -> Iterator[None]:
 
 
 def markdown_table(frame: pl.DataFrame) -> str:
-    """Render a frame as a Markdown table for people, with ns, bytes and ratios in suitable units."""
+    """Render a frame as a readable Markdown table, with ns, bytes and ratios in suitable units."""
     shown = {name: _SPOKEN.get(name.rpartition("_")[2], _cell) for name in frame.columns}
     titles = [name if shown[name] is _cell else name.rpartition("_")[0] or name for name in frame.columns]
     header = "| " + " | ".join(_cell(title.replace("_", " ")) for title in titles) + " |"
@@ -212,7 +212,7 @@ def _cell(value: object) -> str:
 
 
 def _unbroken(text: str | None) -> str:
-    """Keep a figure and its unit together in a narrow column; a missing one becomes a dash."""
+    """Keep a figure and its unit on one line; a missing value becomes a dash."""
     return re.sub(r"(?<=[0-9]) (?=\S+$)", "\N{NO-BREAK SPACE}", text) if text else "–"
 
 
@@ -221,11 +221,11 @@ def _kernel(name: Any) -> str:
 
 
 def _harmless(value: object) -> Any:
-    """Return a figure as Dagster can show it, and text without characters that could mislead."""
+    """Return a figure in a form that Dagster can show, and text without misleading characters."""
     return in_a_line(value) if isinstance(value, str) else value
 
 
-#: By the last word of a column's name, the function that formats its values.
+#: Formatters by the last word of a column's name.
 _SPOKEN: Final[Mapping[str, Callable[[Any], str | None]]] = {
     "ns": duration,
     "bytes": size,

@@ -1,8 +1,8 @@
-"""Decide which half sessions and campaigns Dagster is to finish, and when: those that nobody works on.
+"""Decide which incomplete sessions and campaigns Dagster finishes, and when; anything in progress is left alone.
 
-Each attempt at a killed session is a run of its own, after a delay that doubles; after the last one the user has to
-look. A stage that failed is run once by Dagster, which then shows the error. What is half is decided in
-`aaco_pipeline.pipeline`; the sensors are `sensors`.
+Each attempt at a killed session is its own run, after a delay that doubles; after the last attempt the user has to
+intervene. A failed stage is run once by Dagster, which then shows the error. `aaco_pipeline.pipeline` defines what is
+incomplete; the sensors are in `sensors`.
 """
 
 from collections.abc import Collection
@@ -22,17 +22,17 @@ from aaco_pipeline.pipeline.comparing.judging import half_campaigns, over
 from aaco_pipeline.pipeline.comparing.plan import STEPS
 from aaco_pipeline.pipeline.sessions import begun, can_be_run, running_sessions
 
-#: A session written to so recently is in progress somewhere, or about to be requested.
+#: A session written to this recently is in progress, or about to be requested.
 STILL_SECONDS: Final = 60.0
-#: Sessions finished at once; the others wait their turn.
+#: Maximum number of sessions finished at once; the others wait.
 MOST_AT_ONCE: Final = 4
-#: The first run of a campaign, and one more.
+#: Maximum number of runs per campaign.
 MOST_CAMPAIGN_ATTEMPTS: Final = 2
 
 
 @dataclass(frozen=True)
 class Finish:
-    """A session to finish: the number of the attempt, the stages, and a run key that is never used twice."""
+    """A session to finish: attempt number, stages, and a unique run key."""
 
     session: str
     attempt: int
@@ -42,7 +42,7 @@ class Finish:
 
 @dataclass
 class DueSessions:
-    """Sessions to finish now, and in words why not the others."""
+    """Sessions to finish now, and the reasons for skipping the others."""
 
     requests: list[Finish] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -50,20 +50,20 @@ class DueSessions:
 
 @dataclass
 class DueCampaigns:
-    """Campaigns to run now, each with the number of the attempt, and in words why not the others."""
+    """Campaigns to run now with their attempt numbers, and the reasons for skipping the others."""
 
     requests: list[tuple[str, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
 def busy_sessions(lake: TraceLake, instance: dg.DagsterInstance, sessions: Collection[str]) -> set[str]:
-    """Find those of `sessions` that a process or a living run of this instance is at work on."""
+    """Return the sessions that a process or a live run of this instance is working on."""
     of_runs = {run.tags[PARTITION_TAG] for run in living_runs(instance) if PARTITION_TAG in run.tags}
     return running_sessions(lake, sessions) | of_runs
 
 
 def due_sessions(lake: TraceLake, instance: dg.DagsterInstance, now: float) -> DueSessions:
-    """Find the half sessions to finish at `now`, in seconds since 1970."""
+    """Return the incomplete sessions to finish at `now`, in seconds since 1970."""
     answer = DueSessions()
     known, half = set(instance.get_dynamic_partitions(PARTITIONS_NAME)), begun(lake)
     busy = busy_sessions(lake, instance, half)
@@ -91,7 +91,7 @@ def due_sessions(lake: TraceLake, instance: dg.DagsterInstance, now: float) -> D
 
 
 def due_campaigns(lake: TraceLake, instance: dg.DagsterInstance, now: datetime) -> DueCampaigns:
-    """Find the half campaigns to run at `now`: those whose run has ended and that no process measures."""
+    """Return the incomplete campaigns to run at `now`: their run has ended and no process measures them."""
     answer, half = DueCampaigns(), half_campaigns(lake)
     nights = over(lake, half, now.astimezone(UTC).date())
     living = {run.tags.get(PARTITION_TAG) for run in living_runs(instance, CAMPAIGN_JOB)}
@@ -99,10 +99,10 @@ def due_campaigns(lake: TraceLake, instance: dg.DagsterInstance, now: datetime) 
         if campaign in living or lake.is_measuring(campaign):
             continue
         if lake.read("campaigns", campaign).item(0, "kind") in STEPS:
-            continue  # a step of a search answers nothing alone: the search continues it
+            continue  # a step of a search is continued by the search
         tried = attempts_at(instance, CAMPAIGN_JOB, campaign)
         if tried.runs == 0:
-            continue  # whoever planned it is about to run it
+            continue  # the planner is about to run it
         if campaign in nights:
             answer.notes.append(f"{campaign}: its night, {nights[campaign]}, is over; `aaco rm {campaign}`")
         elif tried.failed >= MOST_CAMPAIGN_ATTEMPTS:

@@ -1,7 +1,7 @@
 """Sensors that watch this host's stack, failed runs and regressions.
 
-Reporting a finding once is `aaco_pipeline.pipeline.nightly.findings`; running the configured command is
-`aaco_pipeline.resources.project_settings`.
+`aaco_pipeline.pipeline.nightly.findings` ensures that a finding is reported once;
+`aaco_pipeline.resources.project_settings` runs the configured command.
 """
 
 import platform
@@ -21,9 +21,9 @@ from aaco_pipeline.report.formatting import in_a_line
 from aaco_pipeline.resources.host.facts import stack_facts
 from aaco_pipeline.resources.project_settings import load_notifications, run_hook
 
-#: Older findings are history: `aaco alerts` and `aaco compare --resume` still show them.
+#: Older findings are not reported; `aaco alerts` and `aaco compare --resume` still show them.
 RECENT: Final = timedelta(days=7)
-#: On a run: the fingerprint of the stack that it was requested for.
+#: Run tag: fingerprint of the stack that the run was requested for.
 STACK_TAG: Final = "aaco/stack"
 
 
@@ -101,11 +101,11 @@ def regression_found(context: dg.SensorEvaluationContext, lake: Lake, runner: Ru
 
 
 def request_of_stack(instance: dg.DagsterInstance, plan: Plan, fingerprint: str, change: str) -> dg.RunRequest:
-    """Request a run of one such campaign.
+    """Request a run of one campaign for a new stack.
 
-    Dagster never repeats a run key, and a stack can come back: so the key holds the attempt, one more than the runs
-    that this stack had of the workload. A run that fails is retried by the sensor `unfinished_campaigns`, under its own
-    key.
+    Dagster never repeats a run key, but a stack can return. The key therefore includes the attempt number: one more
+    than the number of runs of this workload on this stack. The sensor `unfinished_campaigns` retries failed runs under
+    its own key.
     """
     base = plan.arms["baseline"].request
     what = f"{plan.workload}:{base.backend}"
@@ -116,7 +116,7 @@ def request_of_stack(instance: dg.DagsterInstance, plan: Plan, fingerprint: str,
 
 
 def _reason(context: dg.RunFailureSensorContext) -> str:
-    """Explain why a run failed: by its first failed step, else by Dagster."""
+    """Explain why a run failed: from its first failed step, or from Dagster's own message."""
     for event in context.get_step_failure_events():
         data = event.step_failure_data
         if data.user_failure_data is not None and data.user_failure_data.description:

@@ -1,6 +1,6 @@
-"""`aaco bisect`: find which of many builds or revisions brought a change.
+"""`aaco bisect`: find which of many builds or revisions introduced a change.
 
-Making, measuring and recording builds is `aaco_pipeline.pipeline.bisecting`.
+`aaco_pipeline.pipeline.bisecting` creates, measures and records builds.
 """
 
 import shlex
@@ -33,14 +33,14 @@ _MAKE_SECONDS: Final = 3600.0
 
 
 @click.command(cls=RequestCommand)
-@click.option("--builds", "file", metavar="FILE", help="Existing builds, the oldest first: a SPEC on each line.")
-@click.option("--revisions", metavar="GOOD..BAD", help="Revisions of a git repository, each built with --make.")
-@click.option("--repository", default=".", show_default=True, metavar="DIR", help="The repository of --revisions.")
+@click.option("--builds", "file", metavar="FILE", help="File of existing builds, oldest first, one SPEC per line.")
+@click.option("--revisions", metavar="GOOD..BAD", help="Range of git revisions to search; each is built with --make.")
+@click.option("--repository", default=".", show_default=True, metavar="DIR", help="Git repository for --revisions.")
 @click.option(
     "--make",
     metavar="COMMAND",
-    help="Command that builds a revision in its own work tree: a program with arguments, no shell; {revision} and "
-    "{output} are replaced. It leaves a model at {output}, or with --model a Python that runs the model.",
+    help="Command that builds one revision in its own work tree, run without a shell; {revision} and {output} are "
+    "replaced. It must create a model at {output}, or, with --model, a Python that can run the model.",
 )
 @click.option(
     "--make-timeout",
@@ -48,12 +48,12 @@ _MAKE_SECONDS: Final = 3600.0
     default=_MAKE_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Time limit for making one build.",
+    help="Time limit for each build.",
 )
-@click.option("--model", metavar="NAME|PATH", help="With --revisions: the model that the built Python runs.")
+@click.option("--model", metavar="NAME|PATH", help="With --revisions: model to run with the built Python.")
 @click.option("--resume", metavar="SEARCH", help="Continue a search that was killed or failed.")
 @click.option("--plan", "only_plan", is_flag=True, help="Show the expected time and resolution; measure nothing.")
-@click.option("--strict", is_flag=True, help="Exit with 7 when neither a build is found nor a change ruled out.")
+@click.option("--strict", is_flag=True, help="Exit with 7 if no build is found and a change is not ruled out.")
 @wait_option(tell)
 @new_lake_option
 @data_format
@@ -69,10 +69,10 @@ def bisect(
     only_plan: bool,
     **asked: Any,
 ) -> int:
-    """Find the build that brought a change, among many in order.
+    """Find which build introduced a change, in an ordered series of builds.
 
-    Each build is measured in blocks beside the first, as many as it takes to call it good or bad; a build that cannot
-    be made or run widens the answer to a range. The options of `aaco run` go with --revisions.
+    Each build is measured in blocks with the first build until it can be classified as good or bad. If a build cannot
+    be created or run, the answer can only be a range. With --revisions, the options of `aaco run` apply as well.
     """
     from aaco_pipeline.pipeline.bisecting import go_on, new_search, read, write
 
@@ -98,7 +98,7 @@ def bisect(
 
 
 def show_bisection(lake: "TraceLake", name: str, *, strict: bool, as_json: bool) -> int:
-    """Print the answer of a search and return its exit code."""
+    """Print a search's answer and return its exit code."""
     from aaco_pipeline.report.bisection import bisection_document, bisection_view, is_decided
 
     document = bisection_document(lake, name)
@@ -109,7 +109,7 @@ def show_bisection(lake: "TraceLake", name: str, *, strict: bool, as_json: bool)
 
 
 def specifications_in(file: str) -> list[str]:
-    """Read the SPECs of a file of builds, one a line; empty lines and comments (#) are skipped."""
+    """Read the SPECs in a file of builds, one per line; skip empty lines and comments (#)."""
     try:
         lines = Path(file).read_text("utf-8").splitlines()
     except OSError as error:
@@ -120,7 +120,7 @@ def specifications_in(file: str) -> list[str]:
 
 
 def labels_of(specifications: Sequence[str]) -> list[str]:
-    """Label builds by their SPECs without the trailing options that all of them share."""
+    """Label builds by their SPECs, without trailing options that all of them share."""
     words = [shlex.split(one) for one in specifications]
     backwards = zip(*(reversed(one) for one in words), strict=False)
     shared = len(list(takewhile(lambda place: len(set(place)) == 1, backwards)))

@@ -1,6 +1,6 @@
-"""`aaco calibrate`: measure this machine's ceilings and keep them in the lake, for the roofline of its sessions.
+"""`aaco calibrate`: measure this machine's ceilings and store them in the lake, for the rooflines of its sessions.
 
-Measuring is `aaco_pipeline.resources.calibrate`, storing is `aaco_pipeline.lake.calibrations`.
+`aaco_pipeline.resources.calibrate` measures, `aaco_pipeline.lake.calibrations` stores.
 """
 
 from collections.abc import Mapping
@@ -26,14 +26,16 @@ _NOTE: Final = (
 
 
 @click.command()
-@click.option("--threads", type=Sizes(), help="Thread counts, such as 1,8 (default: one, and all usable CPUs).")
+@click.option("--threads", type=Sizes(), help="Thread counts, such as 1,8 (default: 1 and all usable CPUs).")
 @click.option(
-    "--device", type=click.IntRange(min=0), help="A GPU by its number, in place of the CPU; needs hipcc or nvcc."
+    "--device",
+    type=click.IntRange(min=0),
+    help="Calibrate this GPU, by number, instead of the CPU; needs hipcc or nvcc.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(1, 3600),
-    help="Total measuring time over all thread counts (default 16), or of the GPU (default 20).",
+    help="Total time: over all thread counts (default 16), or for the GPU (default 20).",
 )
 @wait_option(tell)
 @new_lake_option
@@ -41,11 +43,11 @@ _NOTE: Final = (
 def calibrate(
     project: "Project", as_json: bool, threads: list[int] | None, device: int | None, seconds: float | None
 ) -> None:
-    """Measure what this machine can do at best: arithmetic, caches, memory.
+    """Measure this machine's peak arithmetic and memory rates.
 
-    The ceilings are kept in the lake, one file per thread count, and apply to sessions that ran on this machine with
-    as many threads; those of a GPU to all that ran on it. Leave the machine idle meanwhile; whatever disturbed the
-    measurement is reported.
+    The ceilings are stored in the lake, one file per thread count, and apply to sessions on this machine with the same
+    thread count; GPU ceilings apply to all sessions on that GPU. Leave the machine idle during the measurement; any
+    disturbance is reported.
     """
     from aaco_pipeline.errors import UsageError
     from aaco_pipeline.lake.calibrations import write_calibration
@@ -71,7 +73,7 @@ def _of_cpu(project: "Project", threads: list[int] | None, seconds: float | None
     from aaco_pipeline.resources.calibrate import calibration as measuring
 
     wanted = threads or measuring.default_threads()
-    for count in wanted:  # before time is spent on one that could not be kept
+    for count in wanted:  # fail before measuring if a result could not be stored
         _earlier(project, measuring.this_machine(), count)
     return measuring.calibrate(wanted, seconds or measuring.DEFAULT_SECONDS, tell)
 
@@ -83,7 +85,7 @@ def _of_gpu(device: int, seconds: float | None) -> "list[Calibration]":
 
 
 def _earlier(project: "Project", machine: "Mapping[str, str | None]", threads: int | None) -> "Calibration | None":
-    """Read the calibration that will be replaced; a damaged one is ignored, one of a newer version is refused."""
+    """Read the calibration to be replaced; ignore a damaged one, refuse one from a newer version."""
     from aaco_pipeline.lake.calibrations import DamagedCalibrationError, read_calibration
 
     try:
@@ -120,7 +122,7 @@ def _print(calibration: "Calibration", before: "Calibration | None") -> None:
 
 
 def _print_foot(made: "list[Calibration]", files: list[str]) -> None:
-    """Explain the columns, doubtful and absent figures, and where the calibration is kept."""
+    """Explain the columns and doubtful or missing figures, and print where the calibration is stored."""
     from aaco_pipeline.report.formatting import counted
 
     screen = console()
@@ -138,7 +140,7 @@ def _print_foot(made: "list[Calibration]", files: list[str]) -> None:
 
 
 def _rate(value: float, unit: str) -> str:
-    """Format a rate in G of its unit with four digits, so that all ceilings of a machine are comparable."""
+    """Format a rate in G units per second with four digits, so that all ceilings of a machine are comparable."""
     from aaco_pipeline.report.formatting import number
 
     spoken = {"flop/s": "Gflop/s", "op/s": "Gop/s", "byte/s": "GB/s"}[unit]
@@ -150,7 +152,7 @@ def _change(ratio: float | None) -> str | None:
 
 
 def _title(calibration: "Calibration") -> str:
-    """Name the device and how much of it was used."""
+    """Return the device's name and how much of it was used."""
     from aaco_pipeline.report.formatting import counted, size
 
     if calibration.threads is None:
@@ -163,7 +165,7 @@ def _title(calibration: "Calibration") -> str:
 
 
 def _caches(calibration: "Calibration") -> str:
-    """Format the caches, one of each level as the kernel states it: `(L1 48 KiB, L2 1 MiB, L3 32 MiB)`."""
+    """Format the cache sizes per level as the kernel reports them: `(L1 48 KiB, L2 1 MiB, L3 32 MiB)`."""
     from aaco_pipeline.report.formatting import size
 
     told = [f"L{cache['level']} {size(cache['size_bytes'])}" for cache in calibration.details["caches"]]

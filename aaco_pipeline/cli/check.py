@@ -1,6 +1,6 @@
-"""`aaco check`: can this recording carry the answer, and if not, how to record it again.
+"""`aaco check`: check whether a recording supports an answer; if not, say how to record again.
 
-Completeness is `aaco_pipeline.analysis.completeness`, its wording `aaco_pipeline.report.recording_checks`.
+`aaco_pipeline.analysis.completeness` finds what is missing, `aaco_pipeline.report.recording_checks` describes it.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,10 +31,11 @@ Document = dict[str, Any]
 @late_lake_option
 @data_format
 def check(project: "Callable[[], Project]", what: str, *, as_json: bool) -> int:
-    """Check whether a recording can carry the answer: a capture by its path, or a session of the lake.
+    """Check whether a recording is complete enough for an answer: a capture (by path) or a session of the lake.
 
-    Each finding has its evidence, the figures that it makes void or a bound, and how to record again. Nothing is kept
-    of a path. Exits with 9 when the recording contradicts itself, or its tool says that it is incomplete.
+    Each finding lists its evidence, the figures it invalidates or turns into bounds, and how to record again. Nothing
+    is stored when a path is checked. Exits with 9 if the recording contradicts itself or its tool reports it as
+    incomplete.
     """
     path = Path(what)
     if not path.exists() and (path.suffix or len(path.parts) > 1):
@@ -62,7 +63,7 @@ def _of_session(project: "Project", what: str) -> Document:
 
 
 def _of_path(path: Path) -> Iterator[Document]:
-    """Examine each run at a path, from a temporary copy; yield one document for what holds no run."""
+    """Examine each run at a path in a temporary copy; yield one document per run, and one if there is no run."""
     from aaco_pipeline.analysis.completeness.files import unreadable
     from aaco_pipeline.analysis.completeness.findings import findings_frame
     from aaco_pipeline.resources.confinement.client import discover_runs
@@ -84,7 +85,7 @@ def _of_path(path: Path) -> Iterator[Document]:
 
 
 def _examined(run: "Run") -> "Completeness":
-    """Examine a run in a temporary copy, made and read as by `aaco ingest`."""
+    """Examine a run in a temporary copy that is created and read as in `aaco ingest`."""
     import tempfile
 
     from aaco_pipeline.analysis.completeness.examination import examined

@@ -1,4 +1,4 @@
-"""The commands of `aaco`: each in the module of its group, imported when it is requested."""
+"""The `aaco` commands, each in the module of its group, imported on demand."""
 
 from importlib import import_module
 from typing import Final
@@ -8,7 +8,7 @@ import click
 from aaco_pipeline import __version__
 from aaco_pipeline.cli.options import LAKE_HELP
 
-#: Every command and the module of its group, in which the function of the same name is the command.
+#: Every command with its module; the command is the function of the same name.
 _MODULES: Final = {
     "alerts": "nightly",
     "amend": "ingest",
@@ -51,7 +51,7 @@ _EPILOG: Final = (
 
 
 class _Commands(click.Group):
-    """The commands, each imported when it is requested: a short one does not wait for the others."""
+    """Command group that imports each command only when it is used, so that short commands start fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_MODULES)

@@ -1,6 +1,6 @@
-"""`aaco compare` and `aaco diff`: a verdict on two arms of fresh sessions, and two sessions side by side.
+"""`aaco compare` and `aaco diff`: a verdict on two arms of fresh sessions, and a comparison of two existing sessions.
 
-Planning, measuring and judging are `aaco_pipeline.pipeline.comparing`.
+`aaco_pipeline.pipeline.comparing` plans, measures and judges.
 """
 
 import re
@@ -39,11 +39,11 @@ _DECIDED: Final = ("regressed", "regressed between nights", "improved", "equival
 @click.command()
 @click.option("--baseline", metavar="SPEC", help="Baseline to compare with.")
 @click.option("--candidate", metavar="SPEC", help="Candidate to judge.")
-@click.option("--resume", metavar="CAMPAIGN", help="Continue a campaign that was killed or failed, as it was planned.")
+@click.option("--resume", metavar="CAMPAIGN", help="Continue a killed or failed campaign as planned.")
 @click.option("--plan", "only_plan", is_flag=True, help="Show the expected time and resolution; measure nothing.")
-@click.option("--strict", is_flag=True, help="Exit with 7 when there is no verdict.")
+@click.option("--strict", is_flag=True, help="Exit with 7 if there is no verdict.")
 @click.option(
-    "--sessions", "blocks", type=int, default=10, show_default=True, help="Fresh sessions of each arm, one a block."
+    "--sessions", "blocks", type=int, default=10, show_default=True, help="Fresh sessions per arm, one per block."
 )
 @click.option(
     "--traced",
@@ -51,7 +51,7 @@ _DECIDED: Final = ("regressed", "regressed between nights", "improved", "equival
     type=int,
     default=5,
     show_default=True,
-    help="Traced sessions of each arm after them, for the causes.",
+    help="Traced sessions per arm, run afterwards to find causes.",
 )
 @click.option(
     "--threshold",
@@ -67,9 +67,9 @@ _DECIDED: Final = ("regressed", "regressed between nights", "improved", "equival
     "limits",
     multiple=True,
     metavar="QUANTILE=TIME",
-    help="Service level to check: the longest time of a quantile, such as p99=20ms.",
+    help="Service level to check: maximum time of a quantile, such as p99=20ms.",
 )
-@click.option("--seed", type=int, help="Seed for the order of arms within the blocks (default: random, and recorded).")
+@click.option("--seed", type=int, help="Seed for the order of arms within blocks (default: random; always recorded).")
 @wait_option(tell)
 @new_lake_option
 @verdict_format
@@ -86,10 +86,10 @@ def compare(
     limits: tuple[str, ...],
     **design: Any,
 ) -> int:
-    """Measure two things side by side and say whether one is slower.
+    """Measure a baseline and a candidate and decide whether one is slower.
 
-    A SPEC is what `aaco run` takes, in one text: "resnet50", or "new.onnx --threads 2". Each block measures a fresh
-    process of both, in random order, so that what moves the host moves both alike.
+    A SPEC is a model with options of `aaco run`, as one argument: "resnet50", or "new.onnx --threads 2". Each block
+    measures both in fresh processes, in random order, so that disturbances of the host affect both equally.
     """
     from aaco_pipeline.pipeline.comparing.measuring import require_resumable
     from aaco_pipeline.pipeline.comparing.plan import (
@@ -133,7 +133,7 @@ def compare(
 
 @contextmanager
 def _naming_the_campaign(lake: "TraceLake", campaign: str, *, is_new: bool) -> Iterator[None]:
-    """Let a failure name the campaign to resume; remove a new one that never finished a block."""
+    """Add the campaign to resume to an error's message; remove a new campaign without a finished block."""
     from aaco_pipeline.pipeline.comparing.measuring import members
     from aaco_pipeline.pipeline.retention import remove_campaigns, sessions_of
 
@@ -141,7 +141,7 @@ def _naming_the_campaign(lake: "TraceLake", campaign: str, *, is_new: bool) -> I
         yield
     except AacoError as error:
         is_empty = "finished" not in members(lake, campaign).get_column("state")
-        if is_new and is_empty and not isinstance(error, LakeError):  # with room again a lake can go on
+        if is_new and is_empty and not isinstance(error, LakeError):  # resumable once the lake has space
             remove_campaigns(lake, {campaign: sessions_of(lake, campaign)})
             raise
         raise type(error)(
@@ -159,7 +159,7 @@ def _naming_the_campaign(lake: "TraceLake", campaign: str, *, is_new: bool) -> I
 def show_verdict(
     lake: "TraceLake", campaign: str, *, strict: bool, form: str = "table", output: "Path | None" = None
 ) -> int:
-    """Print or write the verdict of a campaign and return its exit code."""
+    """Print or write a campaign's verdict and return its exit code."""
     from aaco_pipeline.report.comparing.campaign import verdict_document
 
     document = verdict_document(lake, campaign)
@@ -172,7 +172,7 @@ def show_verdict(
 def limit_in(text: str) -> "Limit":
     """Parse a service level such as `p99=20ms`, with the usual budget for its quantile.
 
-    Raises click.UsageError when it is none.
+    Raises click.UsageError if the text is invalid.
     """
     from aaco_pipeline.statistics.verdicts.service_level import LIMITED, Limit, usual_budget
 
@@ -184,9 +184,9 @@ def limit_in(text: str) -> "Limit":
 
 
 def request_in(specification: str) -> "MeasurementRequest":
-    """Parse a SPEC: the options of `aaco run` in one text, the model first or as an option.
+    """Parse a SPEC: options of `aaco run` as one string, with the model first or as an option.
 
-    Raises click.UsageError when it is not one.
+    Raises click.UsageError if the text is invalid.
     """
     try:
         words = shlex.split(specification)
@@ -222,10 +222,10 @@ def _show_plan(plan: "Plan", history: "History", *, as_json: bool) -> None:
 @lake_option
 @verdict_format
 def diff(project: "Project", *, baseline: str, candidate: str, form: str, output: Path | None) -> None:
-    """Show what changed from session BASELINE to CANDIDATE (ids, unique prefixes, or latest), and why.
+    """Show what changed between the sessions BASELINE and CANDIDATE (ids, unique prefixes, or latest), and why.
 
-    Two sessions are described, not judged: processes of identical code differ, too. BASELINE may be a baseline file of
-    an earlier tool, whose figures are checked first.
+    There is no verdict, because processes of identical code also differ. BASELINE may be a baseline file from an
+    earlier tool, whose figures are checked first.
     """
     from aaco_pipeline.report.comparing.two_sessions import difference_document
 

@@ -1,7 +1,7 @@
-"""Handle sessions that are not whole: `show` and `report` finish them first, other commands only name them.
+"""Handle incomplete sessions: `show` and `report` finish them first, other commands only list them.
 
-Finishing is `aaco_pipeline.pipeline.session_stages`. A session that another process works on is left to it, and so is
-one whose stage failed with the present code: the answer then says why, and what to do.
+`aaco_pipeline.pipeline.session_stages` finishes sessions. A session in use by another process, or with a stage that
+failed in the present code, is not finished; the output says why, and what to do.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from aaco_pipeline.lake.store import TraceLake
     from aaco_pipeline.resources.project import Project
 
-#: Sessions named at most, the newest ones.
+#: Maximum number of sessions listed, newest first.
 _NAMED: Final = 3
 
 
 def finish_first(project: "Project", lake: "TraceLake", session: str, *, quiet: bool) -> None:
-    """Run the stages that a killed run left undone, with a progress bar, before the session is shown."""
+    """Run the stages that a killed run left unfinished, with a progress bar, before the session is shown."""
     progress = lake.progress(session)
     if progress.is_whole is not False:
         return
@@ -42,9 +42,9 @@ def finish_first(project: "Project", lake: "TraceLake", session: str, *, quiet: 
 
 
 def say_unfinished(lake: "TraceLake") -> "LostManifestError | None":
-    """Name on standard error the sessions that are not whole and that nobody works on.
+    """List incomplete sessions that no process is working on, on standard error.
 
-    Returns a lost manifest for the caller to report, unless its answer rests on it.
+    Returns a lost manifest for the caller to report, unless the answer depends on it.
     """
     with lake.catalogue() as known:
         loss = known.loss

@@ -1,6 +1,6 @@
-"""`aaco info`, `aaco doctor`, `aaco quiet`, `aaco init`: what this host can measure, and a project's settings.
+"""`aaco info`, `aaco doctor`, `aaco init`: what this host can measure, and a project's settings.
 
-The facts come from `aaco_pipeline.resources`; examining a lake is `aaco_pipeline.pipeline.doctor`.
+The facts come from `aaco_pipeline.resources`; `aaco_pipeline.pipeline.doctor` examines a lake.
 """
 
 import shlex
@@ -27,7 +27,7 @@ _PROBLEMS_REMAIN = 8
 @new_lake_option
 @data_format
 def info(project: "Project", as_json: bool) -> None:
-    """Show what this host has, what each backend is missing, and how to fix it."""
+    """Show this host's hardware, what each backend lacks, and how to fix it."""
     from aaco_pipeline.resources.configuration import load_backends, load_models
     from aaco_pipeline.resources.host.backends import backend_states, tool_states
     from aaco_pipeline.resources.host.facts import host_facts
@@ -76,24 +76,24 @@ def info(project: "Project", as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--mend", is_flag=True, help="Repair what can be repaired without losing published data.")
+@click.option("--mend", is_flag=True, help="Make every repair that loses no published data.")
 @click.option(
     "--prove",
     "proven",
     multiple=True,
     metavar="SESSION",
-    help="Only compute a session's tables again from its raw capture and compare each (an id, latest, or all).",
+    help="Only recompute a session's tables from its raw capture and compare them (an id, latest, or all).",
 )
 @lake_option
 @data_format
 def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: bool) -> int:
-    """Find half sessions and campaigns, torn or orphaned files, and stale locks.
+    """Find incomplete sessions and campaigns, torn or orphaned files, and stale locks.
 
-    --mend finishes half sessions: it measures what was requested and runs the stages that are not published.
+    --mend finishes incomplete sessions: it performs requested measurements and runs unpublished stages.
 
-    What it says of optional tools, such as a compiler for AMD GPUs, is not a problem.
+    Missing optional tools, such as a compiler for AMD GPUs, are not reported as problems.
 
-    Exits with 0 when all is well or mended, and with 8 when something is left to do or a table is not reproduced.
+    Exits with 0 if everything is fine or repaired, and with 8 if a problem remains or a table is not reproduced.
     """
     if proven:
         return _prove(project, proven, as_json=as_json)
@@ -117,7 +117,7 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
         treated |= {(one.kind, one.subject) for one in found}
         rows += [_treated(one, mend=mend) for one in found]
         if not mend or not found:
-            break  # what was mended may have brought something else to light: a torn table makes a session half
+            break  # a repair may reveal another problem: removing a torn table leaves an incomplete session
     if as_json:
         print_json(rows)
     elif not rows:
@@ -133,7 +133,7 @@ def doctor(project: "Project", mend: bool, proven: tuple[str, ...], as_json: boo
 
 
 def _treated(problem: "Problem", *, mend: bool) -> dict[str, str]:
-    """Describe a problem and its state, after mending it where that was requested."""
+    """Describe a problem and its state, after repairing it if requested."""
     row = {"kind": problem.kind, "subject": problem.subject, "why": problem.explanation, "state": "needs you"}
     if problem.mend is None:
         return row
@@ -146,7 +146,7 @@ def _treated(problem: "Problem", *, mend: bool) -> dict[str, str]:
 
 
 def _prove(project: "Project", names: tuple[str, ...], *, as_json: bool) -> int:
-    """Recompute sessions and report for each whether every table came out as published."""
+    """Recompute sessions and report for each whether every table matches the published one."""
     from aaco_pipeline.pipeline.reanalysis import prove
 
     lake = open_lake(project)
@@ -165,10 +165,10 @@ def _prove(project: "Project", names: tuple[str, ...], *, as_json: bool) -> int:
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
 def init(folder: Path) -> None:
-    """Write dagster.yaml, workspace.yaml and configs/ into FOLDER (default: here), to edit.
+    """Write dagster.yaml, workspace.yaml and configs/ to FOLDER (default: current folder), to edit.
 
-    Nothing needs them: every command works with the same settings from the package. A folder with a dagster.yaml is a
-    project: its lake is tracelake/ in it, whichever folder below it a command is run in.
+    These files are optional: by default every command uses the same settings from the package. A folder with a
+    dagster.yaml is a project: its lake is its subfolder tracelake/, also for commands run in other subfolders.
     """
     from aaco_pipeline.errors import UsageError
     from aaco_pipeline.resources.project import DEFAULTS

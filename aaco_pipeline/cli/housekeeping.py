@@ -1,6 +1,6 @@
-"""`aaco gc`, `aaco rm`, `aaco compact`: remove what is old or named, and join small files of a lake.
+"""`aaco gc`, `aaco rm`, `aaco compact`: delete old or named sessions, and merge small files of a lake.
 
-What is old enough is decided in `aaco_pipeline.lake.retention`; removing is `aaco_pipeline.pipeline.retention`.
+`aaco_pipeline.lake.retention` decides what is old enough; `aaco_pipeline.pipeline.retention` removes it.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _NOT_REMOVED: Final = 8
 _KINDS: Final = ("campaign", "session", "leftover")
-#: Sessions listed at each end, the oldest and the newest.
+#: Number of sessions listed at each end of the list: oldest and newest.
 _LISTED: Final = 15
 
 
@@ -50,8 +50,8 @@ class _Age(click.ParamType):  # type: ignore[type-arg]
 @click.command()
 @click.option("--keep", type=_Age(), metavar="AGE", help="Keep sessions younger than this, such as 90d, 36h or 12w.")
 @click.option("--keep-last", type=click.IntRange(min=1), metavar="N", help="Keep the N newest sessions.")
-@click.option("--keep-baselines", is_flag=True, help="Keep sessions that were measured as a baseline.")
-@click.option("--dry-run", is_flag=True, help="Show what would go, and why the rest stays; remove nothing.")
+@click.option("--keep-baselines", is_flag=True, help="Keep baseline sessions.")
+@click.option("--dry-run", is_flag=True, help="List deletions and why other sessions are kept; delete nothing.")
 @lake_option
 @data_format
 def gc(
@@ -65,9 +65,9 @@ def gc(
 ) -> int:
     """Delete old sessions (with captures and runs) and orphaned files.
 
-    A session stays when any of the limits keeps it, while it is requested or in progress, and while a campaign rests on
-    it. Without --keep and --keep-last no session is deleted. The lake's removals.jsonl records what went, when and why;
-    after a kill the next call continues.
+    A session is kept if any limit keeps it, if it is requested or in progress, or if a campaign needs it. Without
+    --keep and --keep-last no session is deleted. The lake's removals.jsonl records what was deleted, when and why. A
+    killed round continues at the next call.
     """
     from aaco_pipeline.lake.retention import Limits
     from aaco_pipeline.pipeline.retention import clean_up
@@ -102,7 +102,7 @@ def _document(done: "Round", limits: "Limits", *, dry_run: bool) -> dict[str, ob
 
 
 def _print(done: "Round", limits: "Limits", now: datetime, *, dry_run: bool) -> None:
-    """Print the answer first, then what goes and what stays."""
+    """Print the summary first, then what is deleted and what is kept."""
     counts = Counter[str](one.kind for one in done.removed)
     told = " · ".join(counted(counts[kind], kind) for kind in _KINDS if counts[kind])
     freed = size(sum(one.bytes for one in done.removed))
@@ -157,13 +157,14 @@ def _print_kept(kept: "Sequence[Decision]", *, dry_run: bool) -> None:
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="SESSION|CAMPAIGN...")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Delete without confirmation.")
 @lake_option
 @data_format
 def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> int:
-    """Remove sessions and campaigns: tables, captures and reports.
+    """Remove sessions and campaigns, with their tables, captures and reports.
 
-    A campaign goes with all its sessions, and never while it is measured; none of its sessions goes alone.
+    A campaign is removed with all its sessions, unless it is being measured. Its sessions cannot be removed
+    individually.
     """
     from aaco_pipeline.pipeline.retention import remove_campaigns, remove_sessions, require_whole, sessions_of
 
@@ -199,21 +200,21 @@ def rm(project: "Project", names: tuple[str, ...], yes: bool, as_json: bool) -> 
 
 
 def _campaign(lake: "TraceLake", name: str) -> str | None:
-    """Find the campaign that a name means; None when it is a session's."""
+    """Find the campaign with this name; None if the name is a session's."""
     from aaco_pipeline.pipeline.retention import find_campaign
 
     return None if name == "latest" or SESSION_ID.fullmatch(name) else find_campaign(lake, name)
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Show what would be merged and what would go; change nothing.")
+@click.option("--dry-run", is_flag=True, help="List files to merge and to delete; change nothing.")
 @lake_option
 @data_format
 def compact(project: "Project", *, dry_run: bool, as_json: bool) -> int:
-    """Merge the sessions' small files of each table into segments, which are read faster.
+    """Merge the small files of each table into segments, which are faster to read.
 
-    Tables are read as before. Replaced files are deleted after a grace period, `grace` in configs/retention.yaml (1
-    day). Rows of removed sessions leave the disk. After a kill the next call continues.
+    Queries return the same rows. Replaced files are deleted after a grace period, `grace` in configs/retention.yaml (1
+    day). Rows of removed sessions are deleted from disk. A killed compaction continues at the next call.
     """
     from aaco_pipeline.lake.retention import parse_age
     from aaco_pipeline.lake.segments import compaction
@@ -230,12 +231,14 @@ def compact(project: "Project", *, dry_run: bool, as_json: bool) -> int:
 
 
 def _compaction_document(done: "Sequence[TableRound]", grace: "timedelta", *, dry_run: bool) -> dict[str, object]:
-    """Make the JSON document; `written` is null in a dry run, because a segment's size is known once it is written."""
+    """Build the JSON document; `written` is null in a dry run, because a segment's size is only known once it is
+    written.
+    """
     return {"dry_run": dry_run, "grace_seconds": int(grace.total_seconds()), "tables": [asdict(one) for one in done]}
 
 
 def _print_compaction(done: "Sequence[TableRound]", *, dry_run: bool) -> None:
-    """Print the answer first, then table by table."""
+    """Print the summary first, then one row per table."""
     taken = sum(one.taken.files for one in done)
     rewritten = sum(one.rewritten.files for one in done)
     gone = sum(one.gone.files + one.dropped.files for one in done)
@@ -265,7 +268,7 @@ def _print_compaction(done: "Sequence[TableRound]", *, dry_run: bool) -> None:
 
 
 def _row(one: "TableRound") -> tuple[str | None, ...]:
-    """Make a table's row; the bytes before are those of the files and segments that were merged."""
+    """Build a table's row; the bytes before are those of the merged files and segments."""
     written = one.written
     return (
         one.table,

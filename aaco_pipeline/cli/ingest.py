@@ -1,6 +1,6 @@
-"""`aaco ingest` and `aaco amend`: take captures in, and state what a capture does not say of its devices.
+"""`aaco ingest` and `aaco amend`: ingest captures, and state a device that a capture does not name.
 
-Recognizing files is `aaco_pipeline.capture.discovery`; taking them in is `aaco_pipeline.pipeline.ingestion`.
+`aaco_pipeline.capture.discovery` recognizes files; `aaco_pipeline.pipeline.ingestion` ingests them.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ARCH_HELP = "Architecture of the devices, such as gfx942, where the capture does not name it."
 PRODUCT_HELP = "Product that the devices are, such as MI250X, where the capture does not name it."
-#: The row of one run, and the error for which it was refused or is incomplete.
+#: Row of one run, and the error if it was refused or is incomplete.
 _Row = tuple[dict[str, Any], AacoError | None]
 
 
@@ -35,9 +35,9 @@ _Row = tuple[dict[str, Any], AacoError | None]
 @lake_option
 @data_format
 def amend(project: "Project", session: str, *, arch: str | None, product: str | None, as_json: bool) -> None:
-    """State what device a capture was taken on, and run the session's stages again.
+    """State the device of a capture, and run the session's stages again.
 
-    The statement is recorded as yours, and never replaces what the capture itself says.
+    The statement is recorded as coming from you, and never replaces what the capture states.
     """
     from aaco_pipeline.hardware.device_facts import require_unstated, statement
     from aaco_pipeline.pipeline.session_stages import run_session
@@ -63,16 +63,16 @@ def amend(project: "Project", session: str, *, arch: str | None, product: str | 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="List recognized and skipped files, with reasons; ingest nothing.")
-@click.option("--workload", help="Name of the workload (default: as the capture states it, else its folder's name).")
+@click.option("--workload", help="Workload name (default: from the capture, else its folder's name).")
 @click.option(
     "--keep-original",
     is_flag=True,
-    help="Also keep the original of each file from which secrets are removed, readable by you alone (mode 0600).",
+    help="Also keep the original of each redacted file, readable only by you (mode 0600).",
 )
 @click.option("--arch", help=ARCH_HELP)
 @click.option("--product", help=PRODUCT_HELP)
 @click.option(
-    "--partial-ok", is_flag=True, help="Exit with 0 when at least one run was taken in, even if others were refused."
+    "--partial-ok", is_flag=True, help="Exit with 0 if at least one run was ingested, even if others were refused."
 )
 @new_lake_option
 @data_format
@@ -88,7 +88,7 @@ def ingest(
     product: str | None,
     partial_ok: bool,
 ) -> int:
-    """Take in a capture made elsewhere: a file, or a folder of one or several runs.
+    """Ingest a capture made elsewhere: a file, or a folder with one or more runs.
 
     PyTorch traces in a sibling folder `capture_traces/` provide the operator shapes for replays of CUDA or HIP graphs.
     """
@@ -112,13 +112,13 @@ def ingest(
 def _take(
     project: "Project", path: Path, workload: str | None, stated: dict[str, str], *, as_json: bool, keep_original: bool
 ) -> "list[_Row]":
-    """Take in every run, and report why others were refused or are incomplete."""
+    """Ingest every run, and report why others were refused or are incomplete."""
     from aaco_pipeline.pipeline import known_captures
 
     lake = open_lake(project)
 
     def finish(session: str) -> None:
-        from aaco_pipeline.pipeline.session_stages import finish_session  # every stage: not for known captures
+        from aaco_pipeline.pipeline.session_stages import finish_session  # imports all stages
 
         if stated:
             lake.state(session, stated)
@@ -139,7 +139,7 @@ def _take(
             for one in take(lake, discovered(lake, path), workload, finish=finish, keep_original=keep_original):
                 rows.append((_as_row(one), one.error))
         finally:
-            if rows:  # also what was taken in before an error or Ctrl-C
+            if rows:  # also runs ingested before an error or Ctrl-C
                 _print([row for row, _ in rows], as_json=as_json)
         if all(error is None for _, error in rows):
             again = {"already_known": True, "state": "known", "rows": []}
@@ -154,7 +154,7 @@ def _take(
 
 
 def _exit_code(rows: "list[_Row]", *, partial_ok: bool) -> int:
-    """Return the code of the first refused or incomplete run; with `partial_ok` refused ones do not count."""
+    """Return the code of the first refused or incomplete run; `partial_ok` ignores refused runs."""
     failed = [(row, error) for row, error in rows if error is not None]
     if partial_ok and len(failed) < len(rows):
         failed = [(row, error) for row, error in failed if row["session_id"] is not None]

@@ -1,6 +1,6 @@
 """End a command early: on SIGINT or SIGTERM it unwinds, prints one line and leaves no process behind.
 
-Errors caused by a full disk are recognized here too. Exit codes of other errors are `main`.
+Errors caused by a full disk are recognized here, too. `main` sets the exit codes of other errors.
 """
 
 import errno
@@ -16,18 +16,18 @@ from typing import Final, NoReturn
 from aaco_pipeline.errors import Terminated
 
 _ENDING: Final = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-#: The line's text unless a note on the error knows better (`BaseException.add_note`).
+#: Default message, unless a note on the error provides a better one (`BaseException.add_note`).
 _USUALLY: Final = "nothing is half-published"
-#: Longer than a recorded program may take to end.
+#: Exceeds the time that a recorded program may take to exit.
 _LONGEST_SECONDS: Final = 12.0
 _KILL_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.01
-#: Polars restarts system calls after SIGINT; an otherwise unused signal interrupts the main thread's.
+#: Polars restarts system calls after SIGINT, so an otherwise unused signal interrupts the call of the main thread.
 _WAKING: Final = signal.SIGURG
 _WAKE_SECONDS: Final = 0.1
-#: Native code that is being loaded answers an exception with a panic: an import gets so long to end.
+#: Time for a running import to finish: native code panics if an exception is raised while it is being loaded.
 _IMPORT_SECONDS: Final = 2.0
-#: Parts of the names of Python files that native code calls and takes no exception from.
+#: Parts of the names of Python files that native code calls and in which it cannot handle an exception.
 _CALLED_BY_NATIVE_CODE: Final = ("<frozen importlib._bootstrap>", "/polars/datatypes/")
 
 _deferred: Final = threading.Event()
@@ -36,12 +36,12 @@ _swallowed: Final = threading.Event()
 _over: Final = threading.Event()
 _numbers: Final[list[signal.Signals]] = []
 FULL_DISK: Final = "a disk is full or fails; make room where the lake is"
-#: SQLite's messages without room on the disk; the second is about memory shared by its processes.
+#: SQLite's messages for a full disk; the second one concerns memory shared between its processes.
 _DISK_WORDS: Final = ("database or disk is full", "disk I/O error")
 
 
 def hear() -> None:
-    """Handle SIGINT and SIGTERM from here on, also where a shell without job control had SIGINT ignored."""
+    """Handle SIGINT and SIGTERM from here on, even if a shell without job control made SIGINT ignored."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -53,9 +53,9 @@ def hear() -> None:
 
 
 def close_ears() -> None:
-    """Have signals change nothing from here on, to the end of the interpreter: the command is done.
+    """Ignore signals until the interpreter exits, because the command is done.
 
-    Does not return where one had come before, which something must have swallowed: what was said since is lost.
+    Ends the process if a signal arrived earlier and was swallowed: any output since then is lost.
     """
     _over.set()
     for number in _ENDING:
@@ -65,7 +65,7 @@ def close_ears() -> None:
 
 
 def leave_for(error: BaseException) -> None:
-    """End the process, with its line, when the error goes back to a signal; return when none has come."""
+    """End the process with its message if the error was caused by a signal; otherwise return."""
     if _numbers:
         _leave(error)
 
@@ -79,7 +79,7 @@ def _unwind(number: int, frame: FrameType | None) -> None:
 
 
 def _unwind_now(number: int, frame: FrameType | None) -> None:
-    """Raise what a signal means, once and again if that was swallowed, unless native code would panic."""
+    """Raise the exception for a signal, again if it was swallowed, unless native code would panic."""
     if not _numbers or not _deferred.is_set() or _over.is_set() or _is_called_by_native_code(frame):
         return
     if _raised.is_set() and not _swallowed.is_set():
@@ -90,7 +90,7 @@ def _unwind_now(number: int, frame: FrameType | None) -> None:
 
 
 def _unraisable(what: "sys.UnraisableHookArgs") -> None:
-    """Have an interrupt raised again that came where Python drops errors, as while it collects garbage."""
+    """Raise an interrupt again if it arrived where Python drops exceptions, such as during garbage collection."""
     if issubclass(what.exc_type, KeyboardInterrupt):
         _deferred.set()
         _swallowed.set()
@@ -99,23 +99,23 @@ def _unraisable(what: "sys.UnraisableHookArgs") -> None:
 
 
 def _is_called_by_native_code(frame: FrameType | None) -> bool:
-    """Return whether an import is in progress, or Polars is asking Python for a data type."""
+    """Return whether an import is in progress or Polars is asking Python for a data type."""
     while frame is not None and not any(place in frame.f_code.co_filename for place in _CALLED_BY_NATIVE_CODE):
         frame = frame.f_back
     return frame is not None
 
 
 def _note(number: int) -> None:
-    """Keep the first signal. From here on only `_leave` is heard on standard error."""
+    """Record the first signal. From here on only `_leave` writes to standard error."""
     if _numbers:
         return
     if sys.stderr is not None:
-        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # to the end of the process
-    _numbers.append(signal.Signals(number))  # last: another thread takes it that the rest is done
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # until the process ends
+    _numbers.append(signal.Signals(number))  # must be last: it tells the other thread that everything else is done
 
 
 def _watch(reader: int) -> None:
-    """Note the first signal, and end the process when it has not ended by itself in time."""
+    """Record the first signal, and end the process if it does not end by itself in time."""
     number = next(number for number in iter(lambda: os.read(reader, 1)[0], None) if _is_ours(number))
     if _over.is_set():
         return
@@ -130,12 +130,12 @@ def _watch(reader: int) -> None:
 
 
 def _is_ours(number: int) -> bool:
-    """Return whether no command has put a handler of its own in place of ours."""
+    """Return whether our signal handlers are still installed."""
     return number in _ENDING and signal.getsignal(number) is _unwind
 
 
 def _notes(error: BaseException | None) -> list[str]:
-    """Return the notes on the error or on its causes."""
+    """Return the notes on the error and its causes."""
     while error is not None:
         notes: list[str] = getattr(error, "__notes__", [])
         if notes:
@@ -145,7 +145,7 @@ def _notes(error: BaseException | None) -> list[str]:
 
 
 def _kill_descendants() -> None:
-    """SIGKILL to all that this process has started and what those have, until none is left."""
+    """Send SIGKILL to all descendants of this process until none is left."""
     deadline = time.monotonic() + _KILL_SECONDS
     while (left := _descendants()) and time.monotonic() < deadline:
         for process in left:
@@ -156,7 +156,7 @@ def _kill_descendants() -> None:
 
 def _descendants() -> list[int]:
     """Descendant processes that are still running."""
-    from pathlib import Path  # half of what is imported before signals are heard
+    from pathlib import Path  # imported late: it accounts for half of the imports before signals are handled
 
     children: dict[int, list[int]] = {}
     ended = set()
@@ -173,7 +173,7 @@ def _descendants() -> list[int]:
 
 
 def _leave(error: BaseException | None) -> NoReturn:
-    """End this process and all that it has started, and print one line."""
+    """End this process and all its descendants, and print one line."""
     from aaco_pipeline.report.formatting import in_a_line
 
     _over.set()
@@ -189,7 +189,7 @@ def _leave(error: BaseException | None) -> NoReturn:
 
 
 def is_of_a_full_disk(error: BaseException | None) -> bool:
-    """Return whether an error goes back to a disk without room, which SQLite says in words only."""
+    """Return whether a full disk caused the error; SQLite reports it only in its message."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -1,6 +1,6 @@
-"""The entry of the `aaco` command: errors and signals become one line and an exit code.
+"""Entry point of the `aaco` command: errors and signals become one line and an exit code.
 
-It imports nothing beyond what signals need, so that they are heard from the beginning; the commands are `commands`'s.
+It imports only what signal handling needs, so that signals are handled from the start; the commands are in `commands`.
 """
 
 import gc
@@ -28,14 +28,14 @@ def entry() -> None:
     from aaco_pipeline.lake.limited_sql import statement_goes_on
 
     if statement_goes_on():
-        os._exit(code)  # an orderly end would wait for it
+        os._exit(code)  # a normal exit would wait for it
     sys.exit(code)
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command with `arguments`; the exit code. Errors are one line on standard error."""
-    # Imports make objects by the hundred thousand that live until the end: looking through them at Python's usual pace
-    # is a good part of what a short command costs.
+    """Run the command with `arguments` and return the exit code. Errors are one line on standard error."""
+    # Imports create hundreds of thousands of permanent objects. Collecting garbage at the default rate would take a
+    # large part of a short command's run time.
     gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS)
     try:
         from aaco_pipeline.cli.commands import cli
@@ -46,22 +46,22 @@ def main(arguments: list[str]) -> int:
     except SystemExit as error:
         if error.code != 1:
             raise
-        return _unread()  # as click says, when it is not standalone, that a pipe is broken
+        return _unread()  # outside standalone mode, click reports a broken pipe this way
     except BrokenPipeError:
         return _unread()
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (the outermost door: every error is one line)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (outermost handler: every error becomes one line)
         interruption.leave_for(error)
         return _failed(error)
 
 
 def _unread() -> int:
-    """Return the exit code after a broken pipe: the reader of our output is gone."""
+    """Return the exit code for a broken pipe: the reader of our output has exited."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 def _failed(error: BaseException) -> int:
-    """Print the error that ended a command in one line, and return its exit code."""
+    """Print the error that ended a command as one line, and return its exit code."""
     import click
 
     from aaco_pipeline.cli.output import say
@@ -75,7 +75,7 @@ def _failed(error: BaseException) -> int:
 
 
 def _explained(error: BaseException) -> tuple[str, int]:
-    """Return the line and the exit code for an error; print the traceback of a bug."""
+    """Return the message and exit code for an error; print the traceback of a bug."""
     import click
 
     from aaco_pipeline.cli.interruption import FULL_DISK, is_of_a_full_disk
@@ -86,7 +86,7 @@ def _explained(error: BaseException) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, click.ClickException):
         return error.format_message(), BAD_USAGE
-    if isinstance(error, click.Abort | KeyboardInterrupt):  # only a process that is measured was interrupted
+    if isinstance(error, click.Abort | KeyboardInterrupt):  # only an interrupted measured process raises this
         return "interrupted; nothing is half-published", INTERRUPTED
     if is_of_a_full_disk(error):
         return f"{FULL_DISK}, then run the same command again", LakeError.exit_code

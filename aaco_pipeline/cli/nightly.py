@@ -1,6 +1,6 @@
-"""`aaco nightly`, `aaco alerts`, `aaco baseline`: measure what is due, answer alerts, manage baselines.
+"""`aaco nightly`, `aaco alerts`, `aaco baseline`: measure what is due, handle alerts, manage baselines.
 
-Plans, alerts and baselines are `aaco_pipeline.pipeline.nightly`.
+Plans, alerts and baselines are implemented in `aaco_pipeline.pipeline.nightly`.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -21,19 +21,17 @@ _DECIDED: Final = ("improved", "equivalent")
 
 
 @click.command()
-@click.option(
-    "--only", multiple=True, metavar="MODEL[:BACKEND]", help="Only these benchmarks (may be given several times)."
-)
-@click.option("--strict", is_flag=True, help="Exit with 7 when a benchmark is suspected or has no verdict.")
+@click.option("--only", multiple=True, metavar="MODEL[:BACKEND]", help="Measure only this benchmark (repeatable).")
+@click.option("--strict", is_flag=True, help="Exit with 7 if a benchmark is suspected or has no verdict.")
 @wait_option(tell)
 @new_lake_option
 @data_format
 def nightly(project: "Project", *, as_json: bool, strict: bool, only: tuple[str, ...]) -> int:
-    """Measure what is due: tonight's benchmarks, and second measurements of suspected regressions.
+    """Measure what is due: tonight's benchmarks, and confirmations of suspected regressions.
 
-    The night is today's date in UTC; each benchmark of configs/nightly.yaml is measured once in it, and a killed one is
-    continued. A regression is first suspected, and confirmed by `aaco nightly` half an hour later. Exits with 5 when a
-    regression is confirmed and not acknowledged.
+    A night is one UTC date. Each benchmark in configs/nightly.yaml is measured once per night; a killed measurement
+    continues. A regression is first reported as suspected; `aaco nightly`, run at least half an hour later, measures it
+    again to confirm it. Exits with 5 if a confirmed regression is not acknowledged.
     """
     from datetime import UTC, datetime
 
@@ -87,19 +85,19 @@ def alerts(context: click.Context, project: "Project", as_json: bool) -> int:
 @lake_option
 @data_format
 def list_alerts(project: "Project", as_json: bool) -> int:
-    """List the open alerts, the newest first; JSON holds those that are over, too, with all events."""
+    """List the open alerts, newest first; JSON also includes closed alerts, with all events."""
     return _list(project, as_json)
 
 
 @alerts.command()
 @click.argument("alert")
-@click.option("--why", required=True, metavar="TEXT", help="Reason why it may stay, for later readers.")
+@click.option("--why", required=True, metavar="TEXT", help="Why the regression is acceptable.")
 @click.option("--who", metavar="NAME", help="Who acknowledges it (default: the login name).")
 @lake_option
 def acknowledge(project: "Project", alert: str, why: str, who: str | None) -> int:
-    """Acknowledge an alert and say why it may stay. ALERT is its name or a unique part of it.
+    """Acknowledge an alert and record why the regression is acceptable. ALERT is its name or a unique part of it.
 
-    Its nights may then become the baseline of later ones. It is not reported again; a further regression is.
+    The new level can then become the baseline. The alert is not reported again, but a further regression is.
     """
     from aaco_pipeline.pipeline.nightly.alerts import acknowledge as say_so
 
@@ -136,7 +134,7 @@ def _login() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        return ""  # refused with a line that says what to give
+        return ""  # refused later with a message that lists the required options
 
 
 @click.group()
@@ -148,9 +146,9 @@ def baseline() -> None:
 @new_lake_option
 @data_format
 def pin(project: "Project", as_json: bool, **options: Any) -> int:
-    """Keep what these options measure now as the baseline of its model and backend.
+    """Pin the current result of these options as the baseline of its model and backend.
 
-    The model's file is copied into the lake, so that it can be measured again when yours has changed. Nothing is
+    The model file is copied to the lake, so that the baseline can be measured after your file has changed. Nothing is
     measured now.
     """
     from aaco_pipeline.pipeline.nightly.baselines import pin as keep
@@ -171,7 +169,7 @@ def pin(project: "Project", as_json: bool, **options: Any) -> int:
 @lake_option
 @data_format
 def list_baselines(project: "Project", as_json: bool) -> int:
-    """List baselines, the newest first; `current` marks the one a workload is compared with."""
+    """List baselines, newest first; `current` marks the baseline in use for a workload."""
     from aaco_pipeline.pipeline.nightly.baselines import baselines
 
     rows = baselines(open_lake(project))
@@ -188,7 +186,7 @@ def list_baselines(project: "Project", as_json: bool) -> int:
 @click.argument("name")
 @lake_option
 def retire(project: "Project", name: str) -> int:
-    """Retire a baseline. Earlier comparisons with it can still be read."""
+    """Retire a baseline. Earlier comparisons with it remain readable."""
     from aaco_pipeline.pipeline.nightly.baselines import retire as let_go
 
     let_go(open_lake(project), name)

@@ -1,6 +1,6 @@
-"""`aaco optimize`: make a kernel or a model faster, or report that nothing that was tried does.
+"""`aaco optimize`: make a kernel or a model faster, or report that no tried change helps.
 
-Searching, measuring and recording are `aaco_pipeline.pipeline.optimizing`.
+`aaco_pipeline.pipeline.optimizing` searches, measures and records.
 """
 
 import re
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _SOURCES: Final = (".hip", ".cu", ".cpp")
-#: Options for a kernel's source, with their defaults.
+#: Options for kernel sources, with their defaults.
 _OF_KERNELS: Final = {"kernel": None, "harness": None, "target": "auto", "apply": False}
 _UNITS_NS: Final = {"s": 1_000_000_000, "m": 60_000_000_000, "h": 3_600_000_000_000}
 _BUDGET: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smh])")
@@ -30,7 +30,7 @@ _LONGEST_NS: Final = 7 * 24 * 3_600_000_000_000
 
 
 def is_of_a_model(source: Path | None, session: str | None) -> bool:
-    """Return whether a model is meant: a SPEC starting with a name or an .onnx file, or a session without a source."""
+    """Return whether to optimize a model: given as a model name, an .onnx file, or a session without a source."""
     if source is None:
         return session is not None
     first = str(source).partition(" ")[0]
@@ -40,7 +40,7 @@ def is_of_a_model(source: Path | None, session: str | None) -> bool:
 def optimize_model(
     project: "Project", specification: str | None, asked: dict[str, Any], *, strict: bool, as_json: bool
 ) -> int:
-    """Search configurations of the runtime, print the answer and return its exit code."""
+    """Search runtime configurations, print the answer and return its exit code."""
     from aaco_pipeline.pipeline.optimizing import models
     from aaco_pipeline.report.optimization.document import optimization_document
     from aaco_pipeline.report.optimization.search import is_decided, search_view
@@ -82,7 +82,7 @@ def threshold_ratio(context: click.Context, parameter: click.Parameter, value: s
 
 @click.command()
 @click.argument("source", required=False, type=click.Path(path_type=Path))
-@click.option("--kernel", metavar="NAME", help="The kernel (default: its harness' own, or the session's).")
+@click.option("--kernel", metavar="NAME", help="Kernel name (default: from the harness or session).")
 @click.option(
     "--harness",
     type=click.Path(path_type=Path),
@@ -92,14 +92,14 @@ def threshold_ratio(context: click.Context, parameter: click.Parameter, value: s
 @click.option(
     "--session",
     metavar="SESSION",
-    help="Optimize this session's kernel with most to gain, using its evidence; without a SOURCE, its model.",
+    help="Optimize the kernel of this session with the largest potential gain; without SOURCE, its model.",
 )
 @click.option(
     "--target",
     type=click.Choice(["auto", "amd", "cuda", "cpu"]),
     default="auto",
     show_default=True,
-    help="Where candidates run: auto is an AMD GPU, else an NVIDIA GPU, else the CPU.",
+    help="Device for candidates; auto prefers an AMD GPU, then an NVIDIA GPU, then the CPU.",
 )
 @click.option("--budget", default="10m", show_default=True, callback=budget_ns, metavar="TIME", help="Total time.")
 @click.option(
@@ -110,13 +110,15 @@ def threshold_ratio(context: click.Context, parameter: click.Parameter, value: s
     metavar="GAIN",
     help="Smallest gain that counts.",
 )
-@click.option("--apply", is_flag=True, help="Replace the source by the accepted version (default: only keep a patch).")
-@click.option("--strict", is_flag=True, help="Exit with 7 when not every candidate could be decided.")
+@click.option(
+    "--apply", is_flag=True, help="Replace the source with the accepted version (default: only keep a patch)."
+)
+@click.option("--strict", is_flag=True, help="Exit with 7 if any candidate could not be decided.")
 @click.option(
     "--samples", type=click.Path(path_type=Path), metavar="FOLDER", help="Copy the sample kernels to FOLDER instead."
 )
 @click.option(
-    "--replay", metavar="JOURNAL", help="Repeat the decisions of a journal (a file or the id of a search); run nothing."
+    "--replay", metavar="JOURNAL", help="Recompute the decisions of a journal (a file or a search id); run nothing."
 )
 @wait_option(tell)
 @new_lake_option
@@ -131,12 +133,13 @@ def optimize(
     replay: str | None,
     **asked: Any,
 ) -> int:
-    """Make a kernel of SOURCE (.hip, .cu, .cpp) faster: each change is proved correct, then faster, or is rejected.
+    """Make a kernel in SOURCE (.hip, .cu, .cpp) faster; a change is accepted only if it is correct and measurably
+    faster.
 
-    In case of doubt the source stays as it is. Nothing is claimed about the speed on an AMD GPU unless it ran on one.
+    If in doubt, the source stays unchanged. Speedups on AMD GPUs are only claimed if the kernel ran on one.
 
-    For a model (MODEL.onnx, a SPEC as for `aaco compare`, or a --session that measured one), configurations of the
-    runtime are tried: graph optimization, threads, provider options, batch. None of its files is changed.
+    For a model (MODEL.onnx, a SPEC as in `aaco compare`, or a --session that measured one), runtime configurations are
+    tried: graph optimization, threads, provider options and batch size. Its files are never changed.
     """
     if samples is None and replay is None and is_of_a_model(source, asked["session"]):
         return optimize_model(project, None if source is None else str(source), asked, strict=strict, as_json=as_json)
@@ -173,7 +176,7 @@ def _search(project: "Project", order: "Order", *, strict: bool, as_json: bool) 
         ended = run(project.configs, lake, order, tell)
     except NoHarness as error:
         for line in (error.skeleton or "").splitlines():
-            say(line)  # on standard output: it can be sent to the file that is missing
+            say(line)  # on standard output, so that it can be redirected to the missing file
         raise
     document = optimization_document(lake, ended.name)
     print_document(document, search_view, as_json=as_json)

@@ -1,6 +1,6 @@
-"""Options that several commands share: the lake, the measurement request and waiting for the measurement slot.
+"""Options shared by several commands: the lake, the measurement request and waiting for the measurement slot.
 
-How results are printed is `output`.
+`output` prints results.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,26 +21,26 @@ LAKE_HELP: Final = "The lake (default: $AACO_LAKE, else the nearest tracelake/ o
 
 
 def open_lake(project: "Project") -> "TraceLake":
-    """Open a project's lake; the store is imported only now, so that `--help` does without."""
+    """Open a project's lake; the store is imported here so that `--help` stays fast."""
     from aaco_pipeline.lake.store import TraceLake
 
     return TraceLake(project.lake)
 
 
 def lake_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--lake` to a command that reads a lake; it receives `project`, and is refused where there is no lake."""
+    """Add `--lake` to a command that reads a lake; the command receives `project`, and fails if there is no lake."""
     return _option(command, lambda named: _project(named, new=False))
 
 
 def new_lake_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--lake` to a command that makes a lake here where there is none, or that needs none."""
+    """Add `--lake` to a command that needs no lake, or creates one here if there is none."""
     return _option(command, lambda named: _project(named, new=True))
 
 
 def late_lake_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--lake` to a command that needs a lake only sometimes; `project` is then a function that finds it.
+    """Add `--lake` to a command that only sometimes needs a lake; `project` is a function that finds it.
 
-    It refuses where there is no lake, as `lake_option` does.
+    The function fails if there is no lake, as `lake_option` does.
     """
     return _option(command, lambda named: partial(_project, named, new=False))
 
@@ -59,9 +59,9 @@ def _project(named: str | None, *, new: bool) -> "Project":
 
 
 class RequestCommand(click.Command):
-    """A command with the options of a measurement, but for those that it declares itself under the same name.
+    """Command with the options of a measurement; options that it declares itself take precedence.
 
-    They are made when they are needed: the declaration takes a while to import, and `aaco ls` does without.
+    The options are created on demand, because importing their declaration is slow and `aaco ls` does not need them.
     """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -71,14 +71,14 @@ class RequestCommand(click.Command):
 
 @cache
 def request_options() -> tuple[click.Option, ...]:
-    """One option for each setting of a request, in the order of their declaration."""
+    """Create one option for each setting of a request, in declaration order."""
     from aaco_pipeline.capture.request import MeasurementSettings
 
     return tuple(_request_option(name, field) for name, field in MeasurementSettings.model_fields.items())
 
 
 def request_of(options: dict[str, Any], **more: Any) -> "MeasurementRequest":
-    """Make the request from a command's options; `more` replaces options that the command declares itself."""
+    """Build the request from a command's options; `more` replaces options that the command declares itself."""
     from aaco_pipeline.capture.request import MeasurementRequest
 
     model = options["model"]
@@ -96,7 +96,7 @@ def _request_option(name: str, field: "FieldInfo") -> click.Option:
     from aaco_pipeline.capture.request import spelling_of
 
     extras = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-    # A default of None would count as given, and what is required as answered.
+    # click would treat a default of None as a given value, and a required option as provided.
     stated: dict[str, Any] = {"default": field.default} if isinstance(field.default, str | int | float) else {}
     return click.Option(
         [spelling_of(name), name],
@@ -112,7 +112,7 @@ def _request_option(name: str, field: "FieldInfo") -> click.Option:
 
 
 def _type(field: "FieldInfo") -> Any:
-    """Return the click type of a setting. Upper bounds are left to the request, which words them."""
+    """Return the click type of a setting. The request itself checks upper bounds, with better messages."""
     if get_origin(field.annotation) is Literal:
         return click.Choice(get_args(field.annotation))
     if get_origin(field.annotation) is Mapping:
@@ -123,7 +123,7 @@ def _type(field: "FieldInfo") -> Any:
 
 
 class _KeyValue(click.ParamType):  # type: ignore[type-arg]  # not generic in older releases of click
-    """`key=value` as the two."""
+    """Parse `key=value` into a pair."""
 
     name = "option"
 
@@ -135,7 +135,7 @@ class _KeyValue(click.ParamType):  # type: ignore[type-arg]  # not generic in ol
 
 
 class _Shape(click.ParamType):  # type: ignore[type-arg]  # not generic in older releases of click
-    """`input=1x3x224x224` (or with commas) as a name and a shape; an empty shape is a scalar's."""
+    """Parse `input=1x3x224x224` (or with commas) into a name and a shape; an empty shape means a scalar."""
 
     name = "shape"
 
@@ -148,7 +148,7 @@ class _Shape(click.ParamType):  # type: ignore[type-arg]  # not generic in older
 
 
 def wait_option(tell: Callable[[str], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add `--wait SECONDS` to a command that measures; call `tell` with the slot's holder while it waits."""
+    """Add `--wait SECONDS` to a command that measures; it calls `tell` with the slot's holder while waiting."""
 
     def chosen(context: click.Context, parameter: click.Parameter, value: float | None) -> None:
         if not context.resilient_parsing:
@@ -162,6 +162,6 @@ def wait_option(tell: Callable[[str], None]) -> Callable[[Callable[..., Any]], C
         type=click.FloatRange(min=0, max=1e6),
         expose_value=False,
         callback=chosen,
-        help="Longest time to wait, each time, while another process measures on this host (default: until it is "
-        "done); then exit with 4.",
+        help="Maximum time for each wait while another process measures on this host (default: no limit); exits "
+        "with 4 when it is exceeded.",
     )

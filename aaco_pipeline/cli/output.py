@@ -1,6 +1,6 @@
-"""Print data: tables and bars for people, JSON for programs, verdicts to the terminal or into files.
+"""Print results: readable tables and bars, JSON, and verdicts on the terminal or in files.
 
-The sentences and tables are `aaco_pipeline.report`.
+Sentences and tables come from `aaco_pipeline.report`.
 """
 
 import json
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
 
     from aaco_pipeline.report.view import View
 
-#: The forms of `aaco_pipeline.report.comparing.exchange`, repeated so that `--help` imports nothing.
+#: The formats of `aaco_pipeline.report.comparing.exchange`, repeated so that `--help` imports nothing.
 WRITTEN: Final = ("markdown", "html", "junit", "bencher", "github-action-benchmark")
-#: For programs that follow: what `--json` prints, beside every file that is written.
+#: The output of `--json`, written next to every output file for other programs.
 BESIDE: Final = "verdict.json"
 Kind = Literal["verdict", "difference", "stored difference"]
 
 
 def data_format(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--format table|json`, and `--json` for short, to a command that shows data; it receives `as_json`."""
+    """Add `--format table|json` and `--json` to a command that shows data; the command receives `as_json`."""
 
     def chosen(context: click.Context, parameter: click.Parameter, value: str) -> bool:
         return value == "json"
 
-    command = click.option(
-        "--json", "as_json", flag_value="json", help="Print JSON, for programs (short for --format json)."
-    )(command)
+    command = click.option("--json", "as_json", flag_value="json", help="Print JSON (short for --format json).")(
+        command
+    )
     return click.option(
         "--format",
         "as_json",
         type=click.Choice(["table", "json"]),
         default="table",
         callback=chosen,
-        help="A table for people (default), or JSON for programs.",
+        help="Output format: a readable table (default) or JSON.",
     )(command)
 
 
 def say(line: object, *, err: bool = False) -> None:
-    """Print one line on standard output or standard error, with unprintable characters of what it quotes escaped."""
+    """Print one line on standard output or standard error; unprintable characters are escaped."""
     click.echo(printable(str(line)), err=err)
 
 
@@ -61,7 +61,7 @@ def tell(line: object) -> None:
 
 
 def print_document(document: Any, view: Callable[[Any], "View"], *, as_json: bool) -> None:
-    """Print a document as JSON, or its view for a terminal."""
+    """Print a document as JSON, or its terminal view."""
     if as_json:
         return print_json(document)
     from aaco_pipeline.report.terminal import print_view
@@ -70,7 +70,7 @@ def print_document(document: Any, view: Callable[[Any], "View"], *, as_json: boo
 
 
 def print_plan(document: Any, words: Callable[[Any], Iterable[str]], *, as_json: bool) -> None:
-    """Print what a measurement would take as JSON, or in sentences."""
+    """Print a measurement plan as JSON or as sentences."""
     if as_json:
         return print_json(document)
     screen = console()
@@ -85,13 +85,13 @@ def print_json(document: Any) -> None:
 
 
 def print_json_rows(rows: Iterable[Any]) -> None:
-    """Print a list as `print_json` does, but with each row on one line: there may be very many."""
+    """Print a list like `print_json`, with one row per line, because there may be very many."""
     shown = ",\n".join(json.dumps(row, default=json_value) for row in rows)
     click.echo(f"[\n{shown}\n]" if shown else "[]")
 
 
 def json_value(value: object) -> object:
-    """Convert a value that JSON has no form for."""
+    """Convert a value that has no JSON equivalent."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, Decimal):
@@ -102,7 +102,7 @@ def json_value(value: object) -> object:
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """Open a console on standard output or standard error, as wide as `open_screen` finds it."""
+    """Open a console on standard output or standard error, with the width from `open_screen`."""
     return open_screen(sys.stderr if stderr else sys.stdout)
 
 
@@ -115,9 +115,9 @@ def print_table(
 
 @contextmanager
 def progress_bar(quiet: bool, *, single: bool = False) -> Iterator[Callable[[str, int, int], None]]:
-    """Draw a bar for each thing in progress, also for what is reported elsewhere within the block.
+    """Draw a bar for each task in progress, including tasks reported elsewhere within the block.
 
-    Nothing is drawn when quiet or without a terminal. A `single` bar changes its description instead.
+    Nothing is drawn in quiet mode or without a terminal. A `single` bar changes its description instead.
     """
     screen = console(stderr=True)
     if quiet or not screen.is_terminal:
@@ -129,7 +129,7 @@ def progress_bar(quiet: bool, *, single: bool = False) -> Iterator[Callable[[str
 
     amount = TaskProgressColumn() if single else MofNCompleteColumn()
     columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeElapsedColumn())
-    # Without automatic refresh: a thread that redraws would run beside what is measured.
+    # No automatic refresh: a redrawing thread would disturb the measurement.
     with Progress(*columns, console=screen, transient=True, auto_refresh=False) as bar:
         tasks: dict[str, Any] = {}
 
@@ -149,7 +149,7 @@ def verdict_format(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option(
         "--output",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="Write here, with verdict.json beside it (default: to standard output).",
+        help="Output file; verdict.json is written to the same folder (default: standard output).",
     )(command)
     command = click.option("--json", "form", flag_value="json", help="Print JSON (short for --format json).")(command)
     return click.option(
@@ -158,13 +158,13 @@ def verdict_format(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice(["table", "json", *WRITTEN]),
         default="table",
         show_default=True,
-        help="Tables for people, JSON for programs, Markdown or HTML to keep, JUnit for a CI system, or what Bencher "
-        "and github-action-benchmark take.",
+        help="Output format: a readable table, JSON, Markdown, HTML, JUnit XML for CI, or the input format of Bencher "
+        "or github-action-benchmark.",
     )(command)
 
 
 def give(document: dict[str, Any], form: str, output: Path | None, of: Kind) -> None:
-    """Print the document in that form, or write it to `output` and the document itself beside it."""
+    """Print the document in the given format, or write it to `output` with its JSON in the same folder."""
     if output is None and form == "table":
         return _print(document, of)
     if output is None and form == "json":
@@ -187,7 +187,7 @@ def _print(document: dict[str, Any], of: Kind, stream: TextIO | None = None) -> 
 
 
 def _rendered(document: dict[str, Any], form: str, of: Kind) -> str:
-    """Render the document in a form as the text of a file."""
+    """Render a document in a file format."""
     if form == "json":
         return _as_json(document)
     if form == "table":

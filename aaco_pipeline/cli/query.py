@@ -1,6 +1,6 @@
 """`aaco sql` and `aaco tables`: query the lake in SQL, and list its tables and columns.
 
-The guard around SQL is `aaco_pipeline.lake.sql`; neither command imports Dagster or Polars.
+`aaco_pipeline.lake.sql` restricts statements; neither command imports Dagster or Polars.
 """
 
 import csv
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 _NUMBER: Final = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DOUBLE|FLOAT|DECIMAL\(.*\)|NUMBER")
 _LONGEST_CELL: Final = 10_000
-#: The process as a whole may use this much beyond the statement's memory: texts that functions make are not counted in.
+#: Memory that the process may use beyond the statement's limit, which excludes strings created by functions.
 _BESIDE_BYTES: Final = 10**9
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b", re.IGNORECASE)
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]  # not generic in older releases of click
-    """A number of bytes such as 500MB or 2GiB."""
+    """Parse a number of bytes such as 500MB or 2GiB."""
 
     name = "size"
 
@@ -61,24 +61,24 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # not generic in older r
     type=click.Choice(["table", "csv", "json", "parquet"]),
     default="table",
     show_default=True,
-    help="A table leaves out what does not fit; the other formats hold everything. Parquet goes to standard "
-    "output as bytes: redirect it to a file. JSON and Parquet hold text as it is; CSV escapes control characters and "
-    "invisible marks, such as \\x1b.",
+    help="A table omits columns and rows that do not fit; the other formats are complete. Parquet is written to "
+    "standard output: redirect it to a file. JSON and Parquet keep text unchanged; CSV escapes control and invisible "
+    "characters, as in \\x1b.",
 )
 @click.option("--json", "json_too", is_flag=True, help="Short for --format json.")
 @click.option(
     "--guard-formulas",
     is_flag=True,
-    help="With CSV: put an apostrophe before text that a spreadsheet would run as a formula (begins with = + - @, tab "
-    "or carriage return). Without it the text is left as it is.",
+    help="With CSV: prefix text that a spreadsheet would evaluate as a formula (it begins with = + - @, tab or "
+    "carriage return) with an apostrophe. By default text is unchanged.",
 )
 @click.option(
     "--memory",
     "memory_bytes",
     type=Size(),
-    help="Memory that the statement may use (default: half of the machine's, at most "
-    f"{MOST_MEMORY_BYTES // 10**9} GB). Up to {SPILL_PER_MEMORY} times as much is spilled to the lake's disk, and at "
-    "most half of what is free there.",
+    help="Memory limit of the statement (default: half of the machine's memory, at most "
+    f"{MOST_MEMORY_BYTES // 10**9} GB). It can spill up to {SPILL_PER_MEMORY} times as much to the lake's disk, but "
+    "at most half of the free space.",
 )
 @click.option(
     "--timeout",
@@ -86,7 +86,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # not generic in older r
     type=click.FloatRange(min=0, max=10**6, min_open=True),
     default=DEFAULT_SECONDS,
     show_default=True,
-    help="Seconds that the statement may run.",
+    help="Time limit of the statement in seconds.",
 )
 @lake_option
 def sql(
@@ -99,7 +99,7 @@ def sql(
     memory_bytes: int | None,
     seconds: float,
 ) -> None:
-    """Run one SELECT over the lake: a view for each table, and helpers such as latest_sessions.
+    """Run one SELECT over the lake: it has a view for each table, and helpers such as latest_sessions.
 
     Example: aaco sql "SELECT * FROM latest_sessions LIMIT 5"
     """
@@ -122,13 +122,13 @@ def sql(
                     print_csv(parts, guard_formulas=guard_formulas)
                 else:
                     _print_rows(parts)
-    if loss is not None:  # the answer does not rest on it
+    if loss is not None:  # the answer does not depend on it
         say(f"aaco: {loss}", err=True)
 
 
 @contextmanager
 def _memory_of_process(more_bytes: int) -> Iterator[None]:
-    """Limit the memory that this process may take in addition within the block."""
+    """Limit the additional memory of this process within the block."""
     held = int(Path("/proc/self/statm").read_text("ascii").split()[5]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     most = min(held + more_bytes, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY), 2**62)
@@ -156,7 +156,7 @@ def _write_parquet(lake: TraceLake, statement: str, limits: Limits) -> None:
 
 
 def _print_json(parts: Iterable[Result]) -> None:
-    """Print the rows as one JSON document, as `print_json` prints a list, without holding them all."""
+    """Stream the rows as one JSON document in the format of `print_json`."""
     before = "["
     for part in parts:
         for row in part.rows:
@@ -167,7 +167,7 @@ def _print_json(parts: Iterable[Result]) -> None:
 
 
 def print_csv(parts: Iterable[Result], *, guard_formulas: bool = False) -> None:
-    """Print the rows as CSV; `guard_formulas` puts an apostrophe before text that looks like a formula."""
+    """Print the rows as CSV; `guard_formulas` prefixes text that looks like a formula with an apostrophe."""
 
     def cell(value: object) -> object:
         if not isinstance(value, str | bytes | list | dict):
@@ -187,7 +187,7 @@ def print_csv(parts: Iterable[Result], *, guard_formulas: bool = False) -> None:
 @new_lake_option
 @data_format
 def tables(project: "Project", name: str | None, as_json: bool) -> None:
-    """List the lake's tables with their row counts, or one table's columns and what they mean."""
+    """List the lake's tables with row counts, or describe one table's columns."""
     if name is None:
         _list_tables(project, as_json)
     else:

@@ -1,4 +1,4 @@
-"""`aaco quiet`: check how quiet this machine is before anything is measured on it.
+"""`aaco quiet`: check how quiet this machine is before measuring on it.
 
 `aaco_pipeline.resources.kernel_plane.quiet` probes; `aaco_pipeline.analysis.delays.interference` attributes the time.
 """
@@ -14,11 +14,11 @@ from aaco_pipeline.report.terminal import print_prose, print_table
 
 @click.command()
 @click.option(
-    "--seconds", type=click.FloatRange(0.5, 600), default=10.0, show_default=True, help="How long to probe the CPUs."
+    "--seconds", type=click.FloatRange(0.5, 600), default=10.0, show_default=True, help="Time to probe the CPUs."
 )
 @data_format
 def quiet(seconds: float, as_json: bool) -> None:
-    """Measure how quiet this machine is: what takes the CPUs from threads that only read the clock."""
+    """Measure how quiet this machine is: what interrupts threads that only read the clock."""
     from aaco_pipeline.analysis.delays.interference import machine_takes
     from aaco_pipeline.analysis.delays.thread_states import thread_states
     from aaco_pipeline.formats.native.kernel_plane import read
@@ -40,7 +40,7 @@ def quiet(seconds: float, as_json: bool) -> None:
     takes = machine_takes(probed.probes, states, tables["kernel_events"], tables["kernel_threads"])
     rows = takes.sort("taken_ns", "cpu", "name", descending=[True, False, False]).to_dicts()
     reason = None if probed.document["state"] == "present" else str(probed.document["reason"])
-    # A CPU that went offline, or events that were lost, are no quietness.
+    # The result is invalid if a CPU went offline or events were lost.
     told = next(
         (one.reason for one in recorded.evidence if one.item == "kernel plane" and one.status != "absent"), None
     )

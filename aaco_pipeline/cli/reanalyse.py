@@ -1,6 +1,6 @@
-"""`aaco reanalyse`: run stages of many sessions again after their code has changed.
+"""`aaco reanalyse`: rerun stages of many sessions after their code has changed.
 
-Choosing and running them is `aaco_pipeline.pipeline.reanalysis`.
+`aaco_pipeline.pipeline.reanalysis` selects and runs them.
 """
 
 from collections.abc import Sequence
@@ -21,18 +21,18 @@ _NAMED: Final = 5
 
 
 @click.command()
-@click.option("--stage", "names", multiple=True, required=True, metavar="NAME", help="The stage; may be repeated.")
-@click.option("--downstream", is_flag=True, help="Run the stages that read from it, too.")
-@click.option("--where", metavar="SQL", help="Only sessions for which this holds over the view sessions.")
-@click.option("--dry-run", is_flag=True, help="Only say what would run.")
+@click.option("--stage", "names", multiple=True, required=True, metavar="NAME", help="Stage to run again (repeatable).")
+@click.option("--downstream", is_flag=True, help="Also run the stages that depend on it.")
+@click.option("--where", metavar="SQL", help="Only sessions that match this condition on the view `sessions`.")
+@click.option("--dry-run", is_flag=True, help="List the stages that would run; run nothing.")
 @lake_option
 @data_format
 def reanalyse(
     project: "Project", *, names: Sequence[str], downstream: bool, where: str | None, dry_run: bool, as_json: bool
 ) -> int:
-    """Run stages again in sessions where another version of their code ran them, or where they failed.
+    """Run stages again in sessions where they failed or where another code version ran them.
 
-    Nothing is measured. After a kill the same command continues: sessions done by the present code are left alone.
+    Nothing is measured. After a kill, repeat the command: finished sessions are skipped.
 
     Example: aaco reanalyse --stage timeline --downstream --where "model_name LIKE 'bert%'"
     """

@@ -1,6 +1,6 @@
-"""`aaco record` and `aaco capture`: record any program, or print the commands that profile it with rocprofv3.
+"""`aaco record` and `aaco capture`: record any program, or print the rocprofv3 commands that profile it.
 
-The recorder is `aaco_pipeline.recording`; taking a recording in is `aaco_pipeline.pipeline.ingestion`.
+`aaco_pipeline.recording` records; `aaco_pipeline.pipeline.ingestion` ingests the recording.
 """
 
 import os
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aaco_pipeline.resources.rocprofv3.command import ProfilerPass, Release
     from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets
 
-#: Without a base pass to look at, the second execution is the first warm one.
+#: Default without a base pass: the second execution is the first warm one.
 _WARM_EXECUTION: Final = 2
 
 
@@ -35,7 +35,7 @@ def _tell(line: str) -> None:
 
 
 class RecordCommand(click.Command):
-    """A command with the settings of a recording; they are made when they are needed."""
+    """Command with the settings of a recording as options, which are created on demand."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         from aaco_pipeline.recording.request import TRACES, kind_of, settings, spelling
@@ -58,9 +58,12 @@ class RecordCommand(click.Command):
 
 
 @click.command(cls=RecordCommand)
-@click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Only record, into this new folder.")
+@click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Only record, to this new folder.")
 @click.option(
-    "--archive", type=click.Path(path_type=Path), metavar="FILE", help="Write the recorder as one file for other hosts."
+    "--archive",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the recorder to one file, for use on other hosts.",
 )
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
 @wait_option(_tell)
@@ -77,7 +80,7 @@ def record(
 ) -> int:
     """Record any program, given after --, in fresh processes: one session in the lake.
 
-    Its output goes to the terminal, and it reads from /dev/null. A pipeline is given to a shell: sh -c 'a | b'.
+    The program's output goes to the terminal; its input is /dev/null. For a pipeline, use a shell: sh -c 'a | b'.
     """
     from aaco_pipeline.errors import ModelError
     from aaco_pipeline.recording.request import RecordRequest
@@ -121,12 +124,12 @@ def _write_archive(file: Path, program: tuple[str, ...], sets: "Callable[[], Cou
 
 
 def _place(project: "Project") -> Path:
-    """Choose a folder beside the lake, on its disk: a profiler's files may be large."""
+    """Choose a folder next to the lake, on the same disk, because profiler files can be large."""
     return project.lake.parent / f"aaco-recorded-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 def _take_in(project: "Project", recorded: "Recorded", name: str, *, as_json: bool) -> None:
-    """Make a session of a recording and show it; the recording is kept, and named, if that fails."""
+    """Ingest a recording as a session and show it; on failure the recording is kept and its path printed."""
     from aaco_pipeline.cli.sessions import show_session
     from aaco_pipeline.pipeline.ingestion import discovered, ingest
     from aaco_pipeline.pipeline.session_stages import finish_session
@@ -154,11 +157,13 @@ def _take_in(project: "Project", recorded: "Recorded", name: str, *, as_json: bo
 
 @click.command()
 @click.option("--print", "printing", is_flag=True, help="Print the commands; run nothing.")
-@click.option("--release", metavar="VERSION", help="ROCm release of the machine to run on (default: the newest known).")
-@click.option("--counters", metavar="SET[,SET]", help="Sets of hardware counters: basic, memory, compute, occupancy.")
-@click.option("--arch", metavar="GFX", help="With --counters: architecture of the GPU, such as gfx942; see rocminfo.")
+@click.option("--release", metavar="VERSION", help="ROCm release on the target machine (default: the newest known).")
+@click.option("--counters", metavar="SET[,SET]", help="Hardware counter sets: basic, memory, compute, occupancy.")
+@click.option("--arch", metavar="GFX", help="With --counters: GPU architecture, such as gfx942 (see rocminfo).")
 @click.option("--thread-trace", metavar="KERNEL", help="Trace the instructions of one execution of this kernel.")
-@click.option("--output", default="aaco-capture", show_default=True, metavar="FOLDER", help="Folder for their output.")
+@click.option(
+    "--output", default="aaco-capture", show_default=True, metavar="FOLDER", help="Folder for the profiler output."
+)
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
 @new_lake_option
 def capture(
@@ -172,7 +177,7 @@ def capture(
     output: str,
     program: tuple[str, ...],
 ) -> int:
-    """Print the rocprofv3 commands for any program, given after --, one for each pass."""
+    """Print the rocprofv3 commands for any program, given after --, one per pass."""
     from aaco_pipeline.errors import UsageError
     from aaco_pipeline.resources.rocprofv3.command import RELEASES, check_thread_trace, known_release
 
@@ -226,7 +231,7 @@ def _lines(release: "Release", passes: Sequence["ProfilerPass"], output: str, pr
         if given is None:
             yield command
             continue
-        # This release makes its own folder below the given one; its files belong beside the others'.
+        # This release creates its own subfolder; its files are moved up to the others.
         place, moved = shlex.quote(str(folder / given[0])), shlex.quote(str(folder))
         written = f"mkdir -p {moved} && printf '%s\\n' {shlex.quote(given[1].rstrip())} > {place}"
         yield f"{written} && {command} && mv {moved}/pmc_1/* {moved}/"

@@ -1,4 +1,4 @@
-"""`aaco replay`: inspect a dispatch captured on a GPU node, try its addresses, compare two states of its memory."""
+"""`aaco replay`: inspect a dispatch captured on a GPU node, test its addresses, compare two memory states."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from aaco_pipeline.optimization.replay import DispatchCapture, Region
 
 _FOLDER: Final = click.argument("capture", type=click.Path(path_type=Path))
-#: Exit codes of rocm-perf-lab's reserve-check; a capture that it cannot read counts as failed.
+#: Exit codes of rocm-perf-lab's reserve-check; an unreadable capture counts as failed.
 _LEGACY: Final = {"exact": 0, "failed": 1, "relocated": 2}
 _LISTED: Final = 30
 
 
 @click.group()
 def replay() -> None:
-    """Look into a captured dispatch (rocm-perf-lab's isolate tool, kerncap) and try its addresses."""
+    """Inspect a captured dispatch (rocm-perf-lab's isolate tool, kerncap) and test its addresses."""
 
 
 @replay.command()
 @_FOLDER
 @data_format
 def inspect(capture: Path, *, as_json: bool) -> int:
-    """Say what was captured, and what is wrong with it.
+    """Show the contents and faults of a captured dispatch.
 
-    Exits with 6 when a fault makes it impossible to run the same dispatch again.
+    Exits with 6 if a fault prevents the dispatch from being replayed.
     """
     from aaco_pipeline.optimization.replay import read_capture
 
@@ -46,16 +46,17 @@ def inspect(capture: Path, *, as_json: bool) -> int:
 @_FOLDER
 @click.option(
     "--granularity", "granularity_bytes", default=4096, metavar="BYTES", show_default=True,
-    help="Granule of reservations; ask the driver of the GPU for its own.",
+    help="Reservation granularity; the GPU's driver reports its own.",
 )  # fmt: skip
-@click.option("--legacy-exit-codes", is_flag=True, help="Exit with 0 exact, 1 failed, 2 relocated.")
+@click.option("--legacy-exit-codes", is_flag=True, help="Exit with 0 if exact, 1 if failed, 2 if relocated.")
 @data_format
 def reserve_check(capture: Path, granularity_bytes: int, *, legacy_exit_codes: bool, as_json: bool) -> int:
     """Try to reserve the captured addresses on this host.
 
-    A fresh process is asked, no GPU.
+    The test runs in a fresh process and needs no GPU.
 
-    Exits with 0 when all could be had exactly, 4 when one was relocated or failed, 6 when the capture cannot be read.
+    Exits with 0 if all addresses were reserved exactly, 4 if one was relocated or failed, 6 if the capture cannot be
+    read.
     """
     from aaco_pipeline.optimization.replay import plan, read_capture
     from aaco_pipeline.resources.address_reservations import outcome, reserve
@@ -113,10 +114,10 @@ def reserve_check(capture: Path, granularity_bytes: int, *, legacy_exit_codes: b
 @replay.command("diff")
 @click.argument("first", type=click.Path(path_type=Path))
 @click.argument("second", type=click.Path(path_type=Path))
-@click.option("--dtype", metavar="TYPE", help="Compare as numbers, too, such as float32.")
+@click.option("--dtype", metavar="TYPE", help="Also compare values as numbers of this type, such as float32.")
 @data_format
 def diff(first: Path, second: Path, dtype: str | None, *, as_json: bool) -> int:
-    """Show what the kernel wrote: compare two captures' memory region by region."""
+    """Show what the kernel wrote: compare the memory of two captures region by region."""
     from aaco_pipeline.optimization.replay import read_capture, region_differences
 
     found = region_differences(read_capture(first), read_capture(second), dtype)

@@ -1,6 +1,6 @@
 """`aaco report` and `aaco perfetto`: a session as a page, text, Markdown or JSON, or as a trace for ui.perfetto.dev.
 
-The views themselves are `aaco_pipeline.report`.
+`aaco_pipeline.report` creates the views.
 """
 
 import json
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     MakeView = Callable[[Document], View]
 
 _FORMATS: Final = ("html", "terminal", "markdown", "json")
-#: Prefix of the ids of searches by `aaco optimize`.
+#: Prefix of search ids of `aaco optimize`.
 _SEARCHES: Final = "optimize-"
 #: Formats for verdicts only.
 _OF_VERDICTS: Final = ("junit", "bencher", "github-action-benchmark")
@@ -34,12 +34,13 @@ _OF_VERDICTS: Final = ("junit", "bencher", "github-action-benchmark")
 
 @click.command()
 @click.argument("session", default="latest")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write here (default: into the lake).")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Output file (default: in the lake).")
 @lake_option
 def perfetto(project: "Project", *, session: str, output: Path | None) -> None:
-    """Write one session (an id, a unique prefix, or latest) as a trace, and print its path: open it at ui.perfetto.dev.
+    """Write a session (id, unique prefix, or latest) as a trace for ui.perfetto.dev, and print the trace's path.
 
-    On one axis: iterations, calls, kernels and copies, the critical path, idle time by cause, threads, counters.
+    All data shares one time axis: iterations, calls, kernels and copies, critical path, idle time by cause, threads,
+    counters.
     """
     from aaco_pipeline.report.on_demand import trace_of
 
@@ -50,7 +51,7 @@ def perfetto(project: "Project", *, session: str, output: Path | None) -> None:
 
 
 def written(view: bytes, kept: Path, output: Path | None) -> Path:
-    """Write a view to `output`, else expect it `kept` in the lake; return its path. LakeError if neither works."""
+    """Write a view to `output`, or else keep it at `kept` in the lake; return its path. LakeError if neither works."""
     if output is None:
         if not kept.is_file() or kept.read_bytes() != view:
             raise LakeError(f"{kept}: the lake cannot be written; name another file with --output")
@@ -68,21 +69,21 @@ def written(view: bytes, kept: Path, output: Path | None) -> Path:
     type=click.Choice([*_FORMATS, *_OF_VERDICTS]),
     default="html",
     show_default=True,
-    help="A page with plots, or text, Markdown or JSON on standard output; of a campaign also what CI systems take.",
+    help="Output format: a page with plots, or text, Markdown or JSON; for campaigns also CI formats.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write here (default: the page into the lake, the others to standard output).",
+    help="Output file (default: in the lake for a page, else standard output).",
 )
-@click.option("--open", "opened", is_flag=True, help="Serve the page on 127.0.0.1 and open it, until Ctrl-C.")
+@click.option("--open", "opened", is_flag=True, help="Serve the page on 127.0.0.1 until Ctrl-C, and open it.")
 @lake_option
 def report(project: "Project", *, session: str, form: str, as_json: bool, output: Path | None, opened: bool) -> None:
-    """Report on one session (an id, a unique prefix, or latest): the answer first, then the evidence.
+    """Report on a session (id, unique prefix, or latest): the answer first, then the evidence.
 
-    Given the id of a campaign, it reports on its verdict, and writes verdict.json beside the page; given the id of a
-    search by `aaco optimize` (optimize-…), on that.
+    For a campaign's id, report its verdict and write verdict.json to the page's folder. For an `aaco optimize` search
+    id (optimize-…), report the search.
     """
     form = "json" if as_json else form
     if opened and form != "html":
@@ -101,7 +102,7 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
     from aaco_pipeline.report.session.document import session_document
 
     document = session_document(lake, identifier)
-    if output is None and form == "terminal":  # as wide as the terminal is
+    if output is None and form == "terminal":  # the width of the terminal
         from aaco_pipeline.report.session.view import session_view
         from aaco_pipeline.report.terminal import print_view
 
@@ -115,7 +116,7 @@ def report(project: "Project", *, session: str, form: str, as_json: bool, output
 
 
 def _report_page(lake: "TraceLake", session: str, output: Path | None, *, opened: bool) -> None:
-    """Make, or take from the lake, the page of a session; write it and perhaps serve it."""
+    """Generate the page of a session, or take it from the lake; write it and, if requested, serve it."""
     from aaco_pipeline.report.on_demand import page_of, trace_of
 
     page = page_of(lake, session)
@@ -126,7 +127,7 @@ def _report_page(lake: "TraceLake", session: str, output: Path | None, *, opened
 
 
 def _report_verdict(lake: "TraceLake", campaign: str, form: str, output: Path | None, *, opened: bool) -> None:
-    """Report a campaign's verdict; by default the page goes into the lake."""
+    """Report a campaign's verdict; by default the page is written to the lake."""
     from aaco_pipeline.report.comparing.campaign import verdict_document
 
     document = verdict_document(lake, campaign)
@@ -137,7 +138,7 @@ def _report_verdict(lake: "TraceLake", campaign: str, form: str, output: Path | 
 
 
 def _report_search(lake: "TraceLake", named: str, form: str, output: Path | None, *, opened: bool) -> None:
-    """Report a search by `aaco optimize`; by default the page goes into the lake."""
+    """Report an `aaco optimize` search; by default the page is written to the lake."""
     from aaco_pipeline.pipeline.optimizing.record import find_optimization
     from aaco_pipeline.report.optimization.document import optimization_report
     from aaco_pipeline.report.optimization.search import search_view
@@ -163,7 +164,7 @@ def _report_search(lake: "TraceLake", named: str, form: str, output: Path | None
 
 
 def _search_rendered(document: "Document", form: str) -> str:
-    """Render a search as the text of a file."""
+    """Render a search as text for a file."""
     if form == "html":
         from aaco_pipeline.report.optimization.page import render_search as render_page
 
@@ -177,17 +178,17 @@ def _search_rendered(document: "Document", form: str) -> str:
 
 
 def _rendered(document: "Document", form: str) -> str:
-    """Render the report as the text of a file, except as a page."""
+    """Render the report in any format other than a page."""
     from aaco_pipeline.report.session.view import report_view, session_view
 
     if form == "json":
-        # Only the page uses the drawn timeline.
+        # Only the page needs timeline data.
         return json.dumps({key: part for key, part in document.items() if key != "drawn_timeline"}, indent=2) + "\n"
     return _laid_out(document, form, report_view, session_view)
 
 
 def _laid_out(document: "Document", form: str, in_full: "MakeView", on_screen: "MakeView") -> str:
-    """Render a document's view as Markdown, or as a terminal shows it."""
+    """Render a document's view as Markdown or for a terminal."""
     from aaco_pipeline.report.markdown import render_view
     from aaco_pipeline.report.terminal import print_view
 
@@ -198,7 +199,7 @@ def _laid_out(document: "Document", form: str, in_full: "MakeView", on_screen: "
 
 
 def _serve(files: Mapping[str, bytes]) -> None:
-    """Serve the contents of `files` behind the door until Ctrl-C, and open the first of them in the browser."""
+    """Serve `files` behind the access check until Ctrl-C, and open the first one in the browser."""
     import webbrowser
 
     from aaco_pipeline.web.door import names_of

@@ -1,6 +1,6 @@
-"""`aaco run` and `aaco sweep`: measure one session, or one for each batch size and prompt length.
+"""`aaco run` and `aaco sweep`: measure one session, or one session per batch size and prompt length.
 
-Running stages is `aaco_pipeline.pipeline.session_stages`; comparing sessions is `compare`.
+`aaco_pipeline.pipeline.session_stages` runs stages; `compare` compares sessions.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 @new_lake_option
 @data_format
 def run(project: "Project", as_json: bool, **options: Any) -> int:
-    """Measure a model in a fresh process and analyse it: one session in the lake."""
+    """Measure a model in a fresh process and analyse the result: one session in the lake."""
     from aaco_pipeline.resources.measure.inference import check_request
 
     request = request_of(options)
-    check_request(request, project.configs)  # a wrong name ends here, before there is a session or a run
+    check_request(request, project.configs)  # fail on invalid names before a session or run exists
     session = observe(project, open_lake(project), request, quiet=as_json)
     from aaco_pipeline.cli.sessions import show_session
 
@@ -34,7 +34,7 @@ def run(project: "Project", as_json: bool, **options: Any) -> int:
 
 
 def observe(project: "Project", lake: "TraceLake", request: "MeasurementRequest", *, quiet: bool) -> str:
-    """Register the session and run all its stages; raise the AacoError that a stage failed with."""
+    """Register the session and run all its stages; raise the AacoError of a failed stage."""
     from aaco_pipeline.errors import LakeError
     from aaco_pipeline.pipeline.session_stages import run_session
     from aaco_pipeline.pipeline.sessions import register
@@ -44,7 +44,7 @@ def observe(project: "Project", lake: "TraceLake", request: "MeasurementRequest"
         with progress_bar(quiet):
             run_session(lake, session, project.configs)
     except LakeError:
-        raise  # the lake failed and not what was asked for: finishing the session measures it
+        raise  # the lake failed, not the measurement: finishing the session measures it
     except BaseException:
         if not lake.raw(session).is_dir():
             lake.remove(session)
@@ -53,7 +53,7 @@ def observe(project: "Project", lake: "TraceLake", request: "MeasurementRequest"
 
 
 class Sizes(click.ParamType):  # type: ignore[type-arg]  # not generic in older releases of click
-    """Integers from 1, separated by commas."""
+    """Parse positive integers, separated by commas."""
 
     name = "sizes"
 
@@ -77,7 +77,7 @@ class Sizes(click.ParamType):  # type: ignore[type-arg]  # not generic in older 
 def sweep(
     project: "Project", as_json: bool, batch_size: list[int], prompt_tokens: list[int] | None, **options: Any
 ) -> int:
-    """Measure a model at several batch sizes: one session each, one campaign, one scaling curve."""
+    """Measure a model at several batch sizes: one session per size, one campaign, one scaling curve."""
     from aaco_pipeline.errors import AacoError
     from aaco_pipeline.pipeline.sweeps import publish_curve, sweep_points
     from aaco_pipeline.report.scaling import scaling_view
@@ -97,7 +97,7 @@ def sweep(
         say(f"{number} of {len(points)}: {label}", err=True)
         try:
             sessions.append(observe(project, lake, point, quiet=as_json))
-        except AacoError as error:  # what was measured before is worth its curve
+        except AacoError as error:  # earlier measurements still get a curve
             failure = type(error)(f"{label}: {error}; {len(sessions)} of {len(points)} points were measured")
             break
     if sessions:

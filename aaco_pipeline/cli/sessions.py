@@ -1,6 +1,6 @@
 """`aaco ls` and `aaco show`: list the sessions of a lake, and show one of them.
 
-Everything is read from the lake's tables; the views are `aaco_pipeline.report`.
+All data comes from the lake's tables; the views are in `aaco_pipeline.report`.
 """
 
 from typing import TYPE_CHECKING
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def ls(project: "Project", newest: int | None, as_json: bool) -> int:
     """List sessions, newest first, with latency and disk use.
 
-    Exits with 8 when one of them is lost or cannot be read, after listing the others.
+    Exits with 8 if a session is lost or unreadable, after listing the others.
     """
     lake = open_lake(project)
     found = listed(lake, newest)
@@ -85,7 +85,7 @@ def _code(found: Listing) -> int:
 
 
 def noisy(row: Row) -> str | None:
-    """Format the share of iterations that the machine disturbed, where it is too large for comparisons."""
+    """Format the share of disturbed iterations if it is too large for comparisons."""
     disturbed = row["disturbed_ratio"]
     return share(disturbed) if disturbed is not None and disturbed > MOST_DISTURBED else None
 
@@ -93,16 +93,16 @@ def noisy(row: Row) -> str | None:
 @click.command()
 @click.argument("session", default="latest")
 @click.option("--critical-path", is_flag=True, help="Show where the time went: critical path and idle causes.")
-@click.option("--evidence", is_flag=True, help="Show what the answer rests on, and what was missing.")
-@click.option("--shapes", is_flag=True, help="Show what framework operators had to do, by the shapes of their inputs.")
+@click.option("--evidence", is_flag=True, help="Show the evidence for the answer, and missing evidence.")
+@click.option("--shapes", is_flag=True, help="Show the work of framework operators, derived from input shapes.")
 @click.option("--spikes", is_flag=True, help="Show which iterations took longer and why (runs with --kernel-plane).")
-@click.option("--csv", "as_csv", is_flag=True, help="With --shapes: CSV, every row and column of the table.")
-@click.option("--kernel", metavar="NAME", help="Show one kernel: a name, a unique part of one, or its number.")
+@click.option("--csv", "as_csv", is_flag=True, help="With --shapes: print the complete table as CSV.")
+@click.option("--kernel", metavar="NAME", help="Show one kernel, by name, unique part of a name, or number.")
 @click.option(
     "--faster",
     type=click.FloatRange(min=0, min_open=True),
     metavar="FACTOR",
-    help="With --kernel: what the run would save if the kernel were FACTOR times as fast.",
+    help="With --kernel: estimate the saving if the kernel were FACTOR times as fast.",
 )
 @lake_option
 @data_format
@@ -119,7 +119,7 @@ def show(
     faster: float | None,
     as_json: bool,
 ) -> None:
-    """Show one session (an id, a unique prefix, or latest): the answer first, then the evidence."""
+    """Show a session (id, unique prefix, or latest): the answer first, then the evidence."""
     if critical_path and kernel is not None:
         raise click.UsageError("--critical-path shows the whole session, --kernel one kernel: give one of them")
     if shapes and (critical_path or kernel is not None):
@@ -160,5 +160,5 @@ def show(
 
 
 def show_session(lake: TraceLake, session: str, *, as_json: bool) -> None:
-    """Print one session: the workload, its metrics, its top kernels, and what is missing."""
+    """Print a session: the workload, its metrics, its top kernels, and missing evidence."""
     print_document(session_summary(lake, session), session_view, as_json=as_json)

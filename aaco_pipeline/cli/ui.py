@@ -1,4 +1,4 @@
-"""`aaco ui`: Dagster's web interface on the same lake and instance as the command, behind the door."""
+"""`aaco ui`: Dagster's web interface on the lake and instance of the command, behind the access check."""
 
 import signal
 from typing import TYPE_CHECKING
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     "allowed_hosts",
     metavar="NAME",
     multiple=True,
-    help="A further name, or NAME:PORT, by which browsers reach this server, such as a proxy's; may be repeated.",
+    help="Additional NAME or NAME:PORT for this server in browsers, such as a proxy's (repeatable).",
 )
 @new_lake_option
 def ui(project: "Project", port: int, host: str, allowed_hosts: tuple[str, ...]) -> int:
-    """Open Dagster on this lake: start sessions, look at them, materialize stages again.
+    """Open Dagster on this lake to start sessions, inspect them and rerun stages.
 
-    The printed link lets one browser in; a second browser that opens it has another one printed.
+    The printed link admits one browser; opening it in a second browser prints a new link.
     """
     from aaco_pipeline.web.door import names_of
     from aaco_pipeline.web.serving import listen
@@ -39,15 +39,15 @@ def ui(project: "Project", port: int, host: str, allowed_hosts: tuple[str, ...])
 
 
 def _run(project: "Project", listening: "Listening", host: str, allowed_hosts: tuple[str, ...]) -> int:
-    """Run Dagster until it is ended; the exit code."""
+    """Run Dagster until it ends and return the exit code."""
     from aaco_pipeline.automation.instance import open_instance
     from aaco_pipeline.resources.services import run_together
     from aaco_pipeline.web.dagster_services import dagster_services, socket_folder
 
     with socket_folder() as folder:
         with open_instance(project):
-            pass  # its databases are there before Dagster's processes would each make them
-        # Not in the root itself: the links assets/, resources/ and lake/ of a checkout would be importable there.
+            pass  # create the databases before several Dagster processes try to
+        # Not in the root: the links assets/, resources/ and lake/ of a checkout would become importable there.
         place = project.configs if project.configs.is_dir() else project.dagster_home
         ended = run_together(dagster_services(project, folder, listening, host, allowed_hosts), folder, place)
     if isinstance(ended, str):

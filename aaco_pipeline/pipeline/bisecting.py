@@ -1,7 +1,7 @@
-"""Find which of many builds brought a change: make builds, measure them beside the first, and record the search.
+"""Find which of many builds introduced a change: create builds, measure them with the first, and record the search.
 
-Which build to measure next is decided in `aaco_pipeline.statistics.bisection`. Each step is its own campaign: a few
-blocks of one build against the first. A killed search continues from the lake: nothing is measured or built twice.
+`aaco_pipeline.statistics.bisection` decides which build to measure next. Each step is a separate campaign: a few blocks
+of one build and the first. A killed search resumes from the lake without measuring or building anything twice.
 """
 
 import shutil
@@ -58,18 +58,18 @@ STAGE: Final = "bisection"
 _NS: Final = 1_000_000_000
 Floats = npt.NDArray[np.float64]
 State = Literal["planned", "made", "measured", "failed", "good", "bad", "skipped"]
-#: Fields of a build, and of an answer, that are columns by the same name.
+#: Fields of a build and of an answer that are also column names.
 _OF_A_BUILD: Final = ("label", "revision", "title", "state", "reason")
 _OF_THE_ANSWER: Final = ("after", "until", "likeliest", "probability", "effect_ratio", "ci_low", "ci_high")
 Log = Callable[[str], None]
 _SHORT: Final = 10
-#: Errors of a build that does not run; any other error is no fault of the build.
+#: Errors of a build that does not run; the build is not responsible for any other error.
 _FAULTS_OF_A_BUILD: Final = (ModelError, UnavailableError)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A command that makes builds. `request` measures one, with `{output}` for what is made: a model or a Python."""
+    """Command that creates builds. `request` measures one; `{output}` is replaced by the created model or Python."""
 
     repository: Path
     command: str
@@ -79,7 +79,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Build:
-    """One of the builds. `subject` measures it, and is None until it is made."""
+    """One build. `subject` measures it, and is None until the build has been created."""
 
     label: str
     revision: str | None = None
@@ -91,7 +91,7 @@ class Build:
 
 @dataclass(frozen=True)
 class Step:
-    """Some blocks of one build measured beside the first."""
+    """A number of blocks that measure one build together with the first."""
 
     build: int
     blocks: int
@@ -100,7 +100,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Search:
-    """One search as it stands. `pair` is the campaign between the two builds that the answer names."""
+    """Current state of a search. `pair` is the campaign that compares the two builds named in the answer."""
 
     name: str
     began_at: datetime
@@ -125,7 +125,7 @@ class Search:
 
 
 def write(lake: TraceLake, search: Search, log_ratios: Mapping[int, Floats]) -> None:
-    """Publish a search with each build's log ratios of blocks so far."""
+    """Publish a search with the log ratios of each build's blocks so far."""
     recipe, answer = search.recipe, search.answer
     question = {
         "began_at": search.began_at,
@@ -150,7 +150,7 @@ def write(lake: TraceLake, search: Search, log_ratios: Mapping[int, Floats]) -> 
 
 
 def read(lake: TraceLake, name: str) -> Search:
-    """Read a search. UsageError when there is none of that name."""
+    """Read a search; UsageError if none has this id."""
     asked = lake.read("bisections", name)
     if asked.is_empty():
         raise UsageError(f'no search {name!r} in {lake.path}; `aaco sql "SELECT * FROM bisections"` lists them')
@@ -175,7 +175,7 @@ def read(lake: TraceLake, name: str) -> Search:
 
 
 def with_states(builds: Sequence[Build], answer: Answer) -> tuple[Build, ...]:
-    """Set the builds' states by the answer."""
+    """Set the builds' states from the answer."""
     return tuple(replace(build, state=_state(number, build, answer)) for number, build in enumerate(builds))
 
 
@@ -216,7 +216,7 @@ def _build(lake: TraceLake, name: str, row: Mapping[str, Any]) -> Build:
 
 
 def builds_there(specifications: Sequence[tuple[str, MeasurementRequest]], configs: Path) -> tuple[Build, ...]:
-    """Make builds from labels and requests. AacoError when one cannot be measured beside the first."""
+    """Create builds from labels and requests; AacoError if one cannot be compared with the first."""
     builds: list[Build] = []
     for label, request in specifications:
         check_request(request, configs)
@@ -227,7 +227,7 @@ def builds_there(specifications: Sequence[tuple[str, MeasurementRequest]], confi
 
 
 def require_same_work(first: Build, other: Build) -> None:
-    """Raise UsageError when a build takes other inputs than the first, or only one of them generates tokens."""
+    """Raise UsageError if a build has other inputs than the first, or if only one of them generates tokens."""
     assert first.subject is not None and other.subject is not None
     new_plan("bisect", {"baseline": first.subject, "candidate": other.subject})
     before, after = (_inputs(one.subject.artefact) for one in (first, other) if one.subject is not None)
@@ -238,18 +238,18 @@ def require_same_work(first: Build, other: Build) -> None:
 
 
 def output_of(recipe: Recipe) -> str:
-    """Name the file that is made: a model after its repository, which names the workload; else a Python."""
+    """Return the name of the file to create: a model named after its repository, and thus its workload, or a Python."""
     if recipe.request.model == OUTPUT:
         return f"{safe_name(recipe.repository.resolve().name) or 'model'}.onnx"
     return "bin/python"
 
 
 def made(lake: Path, search: str, number: int, build: Build, recipe: Recipe, *, configs: Path, log: Log) -> Subject:
-    """Make a build from its revision, and return the arm that measures it.
+    """Create a build from its revision, and return the arm that measures it.
 
-    It is made in its own work tree, with the measurement slot held: a compiler would disturb a measurement. A model is
-    kept with the lake's artefacts, an interpreter where it was made, because most cannot be moved. ModelError when it
-    cannot be made, AacoError when it cannot be run.
+    It is built in its own work tree while the measurement slot is held, because compiling would disturb a measurement.
+    A model is stored with the lake's artefacts; an interpreter stays in place, because most cannot be moved. ModelError
+    if the build fails, AacoError if it cannot be run.
     """
     assert build.revision is not None
     folder = lake / BUILDS
@@ -262,7 +262,7 @@ def made(lake: Path, search: str, number: int, build: Build, recipe: Recipe, *, 
     output = place / output_of(recipe)
     try:
         with lake_errors(place):
-            shutil.rmtree(place, ignore_errors=True)  # what a killed make left
+            shutil.rmtree(place, ignore_errors=True)  # left by a killed build
             output.parent.mkdir(parents=True)
         source, made_log = work / "source", work / "make.log"
         with measurement_slot(on_wait=log), checked_out(recipe.repository, build.revision, source):
@@ -279,12 +279,12 @@ def made(lake: Path, search: str, number: int, build: Build, recipe: Recipe, *, 
 
 
 def from_revision(name: str, title: str) -> Build:
-    """Describe a build that is yet to be made."""
+    """Describe a build that has not been created yet."""
     return Build(name[:_SHORT], name, title)
 
 
 def _inputs(model: Path) -> str | None:
-    """Word a model's inputs; None where the file cannot be read here, though the runtime may read it."""
+    """Describe a model's inputs; None if the file cannot be read here, although the runtime may be able to."""
     from aaco_pipeline.formats import onnx as onnx_format
 
     try:
@@ -295,13 +295,13 @@ def _inputs(model: Path) -> str | None:
 
 
 def new_search(lake: TraceLake, builds: tuple[Build, ...], recipe: Recipe | None) -> tuple[Search, History]:
-    """Plan a search with its prediction, without writing it; also return the history behind the prediction."""
+    """Plan a search with its estimate, without writing it; also return the history on which the estimate is based."""
     if len(builds) < 2:
         raise UsageError("there is nothing between one build and itself: give two or more")
     name, now = new_name("bisection")
     first = builds[0].subject
     request = recipe.request if recipe is not None else cast(Subject, first).request
-    # The workload is named after the model's file, whose name is known before it is made.
+    # The workload is named after the model file, whose name is known before it is created.
     file = output_of(recipe) if recipe is not None and request.model == OUTPUT else request.model
     workload = file.rpartition("/")[2].removesuffix(".onnx")
     history = history_of(lake, workload, request, DEFAULT_METRIC)
@@ -317,10 +317,10 @@ def new_search(lake: TraceLake, builds: tuple[Build, ...], recipe: Recipe | None
 def go_on(
     configs: Path, lake: TraceLake, name: str, *, log: Log, shown: Callable[[], AbstractContextManager[object]]
 ) -> Search:
-    """Do what is left of a search and return it with its answer. One process at a time runs it; another waits.
+    """Run the remaining steps of a search and return it with its answer; only one process at a time runs it.
 
-    `log` gets a line for each step, and each campaign runs within `shown`. Raises what the first or the last build
-    failed with; a failure of any other widens the answer.
+    `log` receives a line per step, and each campaign runs within `shown`. Raises the error of the first or the last
+    build; if any other build fails, the answer becomes a wider range.
     """
     with lake.measuring(name):
         work = _Work(configs, lake, read(lake, name), log, shown)
@@ -331,7 +331,7 @@ def go_on(
 
 @dataclass
 class _Work:
-    """A search under way: each step is in the lake before the next one begins."""
+    """A search in progress; each step is written to the lake before the next one begins."""
 
     configs: Path
     lake: TraceLake
@@ -341,7 +341,7 @@ class _Work:
     _known: dict[str, Floats] = field(default_factory=dict)
 
     def answer(self) -> None:
-        """Measure until the statistics have their answer."""
+        """Measure until the statistics reach an answer."""
         self._finish_last_step()
         while self.search.answer is None:
             failed = {number for number, build in enumerate(self.search.builds) if build.state == "failed"}
@@ -352,7 +352,7 @@ class _Work:
                 self._measure(move)
 
     def tell_causes(self) -> None:
-        """Compare the two builds that the answer names in fresh and traced sessions."""
+        """Compare the two builds named in the answer in fresh and traced sessions."""
         answer = self.search.answer
         assert answer is not None
         if answer.state == "no change":
@@ -373,7 +373,7 @@ class _Work:
         self._finish_last_step()
 
     def _finish_last_step(self) -> None:
-        """Measure what is left of the newest step; drop one that was killed before it had a plan."""
+        """Measure the remainder of the newest step; drop a step that was killed before its plan was written."""
         if not self.search.steps or self.search.answer is not None:
             return
         step = self.search.steps[-1]
@@ -393,7 +393,7 @@ class _Work:
             self.log(f"{self._called(step.build)}: {self._effect(step.build)}")
 
     def _failing_arm(self, campaign: str) -> str | None:
-        """Return the arm whose session was begun last and not finished."""
+        """Return the arm of the newest unfinished session."""
         begun = members(self.lake, campaign).filter(pl.col("state") == "begun")
         return cast(str, begun.item(-1, "arm")) if begun.height else None
 
@@ -409,7 +409,7 @@ class _Work:
         return new_plan("bisect", arms, blocks=blocks, traced_blocks=traced_blocks)  # type: ignore[arg-type]
 
     def _is_made(self, number: int) -> bool:
-        """Make a build unless it is there, and return whether it is; record one that cannot be made as failed."""
+        """Create a build if it is missing, and return whether it exists; record a failure."""
         build, recipe = self.search.builds[number], self.search.recipe
         if build.subject is not None:
             return True
@@ -426,7 +426,7 @@ class _Work:
         return True
 
     def _fail(self, number: int, error: Exception, done: str) -> None:
-        """Record that a build failed; the first and the last are needed for any answer."""
+        """Record that a build failed; without the first and last builds there is no answer."""
         lines = error.lines if isinstance(error, MakeError) else []
         for line in lines:
             self.log(f"  {line}")
@@ -453,7 +453,7 @@ class _Work:
         return f"{ratio:+.1f} % [{low:.1f}, {high:.1f}]"
 
     def _log_ratios(self) -> dict[int, Floats]:
-        """Return by build each block's log ratio to the first; NaN where one of the two has no steady median."""
+        """Return each block's log ratio to the first build, by build; NaN if either has no steady median."""
         found: dict[int, list[Floats]] = {}
         for step in self.search.steps:
             if self.search.builds[step.build].state == "failed" or not self._is_judged(step.campaign):
@@ -472,9 +472,9 @@ class _Work:
 
 
 def log_ratios(lake: TraceLake, plan: Plan) -> Floats:
-    """Return (blocks,) log ratios of the candidate's median to the baseline's, of a campaign's finished blocks.
+    """Return (blocks,) log ratios of the candidate's median to the baseline's, for a campaign's finished blocks.
 
-    NaN where one of the two sessions has no meaningful median.
+    NaN if either session has no meaningful median.
     """
     rows = finished_sessions(lake, plan.campaign, "latency")
     column = METRICS[plan.metric]

@@ -1,7 +1,7 @@
-"""Find what is wrong in a lake, and repair what can be repaired.
+"""Find problems in a lake, and repair those that can be repaired.
 
-Faults of files are found by `aaco_pipeline.lake.health`; sessions and campaigns that are not whole are added here. What
-Dagster shows is corrected by its own sensors.
+`aaco_pipeline.lake.health` finds damaged files; this module adds incomplete sessions and campaigns. Dagster's own
+sensors correct what it displays.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -23,9 +23,9 @@ Finish = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong. `mend` repairs it and tells whether it did; None when the user has to.
+    """A problem. `mend` repairs it and returns whether it succeeded; None if the user has to act.
 
-    `mend` may raise AacoError with the reason why it failed.
+    `mend` may raise AacoError with the reason for a failure.
     """
 
     kind: str
@@ -35,9 +35,9 @@ class Problem:
 
 
 def examine(lake: TraceLake, finish: Finish) -> list[Problem]:
-    """List everything that is wrong.
+    """List all problems.
 
-    `finish` makes a half or torn session whole, and raises AacoError when it cannot.
+    `finish` completes an incomplete or torn session, and raises AacoError if it cannot.
     """
     found = list(_lake_ailments(lake, finish))
     try:
@@ -69,7 +69,7 @@ def _half_removed(lake: TraceLake) -> Iterator[Problem]:
     for session in sorted(half_removed(lake)):
 
         def remove(session: str = session) -> bool:
-            clean_up(lake, Limits(), datetime.now(UTC))  # without limits: only what was begun
+            clean_up(lake, Limits(), datetime.now(UTC))  # no limits: only finish removals already begun
             return session not in half_removed(lake)
 
         yield Problem("half removed", session, "its removal was broken off", remove)
@@ -79,7 +79,7 @@ def _half_sessions(lake: TraceLake, sessions: Sequence[str], finish: Finish) -> 
     for session in sessions:
         progress = standing(lake, session)
         if progress.is_whole:
-            continue  # from before manifests stated their stages
+            continue  # written before manifests listed their stages
         failed = "".join(f"; {state.stage} failed: {state.failure}" for state in progress.failed)
         if can_be_run(lake, session):
             yield Problem("half session", session, f"{progress.count}{failed}", _finishing(lake, session, finish))
@@ -92,7 +92,7 @@ def _half_sessions(lake: TraceLake, sessions: Sequence[str], finish: Finish) -> 
 
 
 def _outdated_sessions(lake: TraceLake, others: Collection[str], finish: Finish) -> Iterator[Problem]:
-    """Find whole sessions of an earlier version, except `others`: readable, but without newer tables."""
+    """Find complete sessions of an earlier version, except `others`: readable, but without newer tables."""
     for manifest in lake.manifests("session"):
         session = manifest.id
         behind = () if session in others else outdated(lake, session, manifest)
@@ -108,9 +108,10 @@ def _outdated_sessions(lake: TraceLake, others: Collection[str], finish: Finish)
 
 
 def _half_campaigns(lake: TraceLake) -> Iterator[Problem]:
-    """Find campaigns without a verdict that nobody works on; the user decides whether to measure the rest.
+    """Find campaigns without a verdict that no process works on; the user decides whether to continue them.
 
-    A night's campaigns are all planned before the first begins: while one is measured, the others are no problem.
+    All campaigns of a night are planned before the first one starts: while one is measured, the others are not
+    reported.
     """
     half = half_campaigns(lake)
     busy = {one for one in half if lake.is_measuring(one)}

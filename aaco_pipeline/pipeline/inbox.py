@@ -1,7 +1,7 @@
-"""Watch the inbox, where captures made elsewhere are dropped: tell when one is finished, and move it afterwards.
+"""Watch the inbox, the drop folder for captures made elsewhere: detect finished captures, and move them afterwards.
 
-Nothing in the inbox is opened or followed: names, sizes and times are enough. Requesting runs and retrying is
-`aaco_pipeline.automation.inbox_runs`; taking a capture in is `aaco_pipeline.pipeline.ingestion`.
+Nothing in the inbox is opened and no link is followed: names, sizes and times are sufficient.
+`aaco_pipeline.automation.inbox_runs` requests and retries runs; `aaco_pipeline.pipeline.ingestion` ingests captures.
 """
 
 import hashlib
@@ -19,18 +19,18 @@ from aaco_pipeline.errors import LakeError, UsageError
 from aaco_pipeline.lake.files import lake_errors
 
 INBOX_VARIABLE: Final = "AACO_INBOX"
-#: Marks a capture as finished; it holds nothing.
+#: Empty marker file of a finished capture.
 DONE_FILE: Final = ".done"
 TAKEN_FOLDER: Final = "taken"
 REJECTED_FOLDER: Final = "rejected"
-#: A capture without the mark is finished when nothing of it has changed for this long, and at this many looks.
+#: Without the marker, a capture is finished if it is unchanged for this long and over this many looks.
 STILL_SECONDS: Final = 120.0
 STILL_LOOKS: Final = 3
-#: A capture without the mark stays where it is for this long after it was taken: whoever copies may only have paused.
+#: Without the marker, a capture stays in place this long after ingestion, because copying may only have paused.
 STAYS_SECONDS: Final = 3600.0
-#: A folder with more entries is not looked through further.
+#: Larger folders are not examined further.
 _MOST_ENTRIES: Final = 20_000
-#: A look at the inbox stops after this many entries, a folder counting as ten more, and the next one goes on there.
+#: Entries per look at the inbox, with a folder counting as ten more; the next look resumes after them.
 _ENTRIES_A_LOOK: Final = 6_000
 _FOLDER_COUNTS: Final = 10
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -38,10 +38,10 @@ _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_C
 
 
 class Seen(NamedTuple):
-    """The last look at one entry: its state, since when on the host's monotonic clock, and for how many looks.
+    """Last look at one entry: its state, since when (host's monotonic clock), and the number of looks.
 
-    `settled` is its outcome in this state, "" while it is open. After `failures` failed attempts the next one is due at
-    `again`.
+    `settled` is the outcome for this state, "" while it is open. After `failures` failed attempts the next one is due
+    at `again`.
     """
 
     state: str
@@ -54,7 +54,7 @@ class Seen(NamedTuple):
 
 @dataclass
 class Memory:
-    """The memory from one look to the next: every entry as seen, and the entry the next look begins with."""
+    """State kept between looks: every entry seen, and the entry at which the next look begins."""
 
     entries: dict[str, Seen] = field(default_factory=dict)
     next: str = ""
@@ -64,7 +64,7 @@ class Memory:
 
     @staticmethod
     def from_text(text: str | None) -> "Memory":
-        """Read the memory in a cursor; empty when there is none, or it has another form."""
+        """Read the state from a cursor; empty if there is none or its format is unknown."""
         try:
             document = json.loads(text or "{}")
             entries = {name: Seen._make(row) for name, row in document["entries"].items()}
@@ -87,17 +87,17 @@ class Arrival:
 
 
 def inbox_of(lake: Path) -> Path:
-    """Return the inbox of a lake: `$AACO_INBOX`, else the folder `inbox` beside the lake. It need not exist."""
+    """Return the inbox of a lake: `$AACO_INBOX`, or the folder `inbox` next to the lake. It need not exist."""
     named = os.environ.get(INBOX_VARIABLE)
     return Path(named).expanduser().absolute() if named else lake.parent / "inbox"
 
 
 def look(inbox: Path, memory: Memory, now: float) -> list[Arrival]:
-    """Find finished captures, by name, among the entries whose turn it is, and update `memory`.
+    """Find finished captures, by name, among the entries to be examined now, and update `memory`.
 
-    A capture is a file or a folder in the inbox. It is finished when `.done` lies in it (for a file: `NAME.done` beside
-    it), or when nothing of it has changed for STILL_SECONDS. `now` is the host's monotonic clock. Links, pipes and
-    devices are no captures, neither are names that cannot be printed.
+    A capture is a file or folder in the inbox. It is finished if it contains `.done` (for a file: if `NAME.done` is
+    next to it), or if nothing in it has changed for STILL_SECONDS. `now` is the host's monotonic clock. Links, pipes,
+    devices and unprintable names are ignored.
     """
     entries, marks = _listed(inbox)
     memory.entries = {name: seen for name, seen in memory.entries.items() if name in entries}
@@ -125,9 +125,9 @@ def look(inbox: Path, memory: Memory, now: float) -> list[Arrival]:
 
 
 def entry_of(inbox: Path, path: Path) -> Path:
-    """Return `path` as an entry of the inbox. UsageError for anything that `look` would not find.
+    """Return `path` as an inbox entry; UsageError for anything that `look` would not find.
 
-    An entry is a file or a folder in the inbox itself, however its folder is spelled; a link is none.
+    An entry is a file or folder directly in the inbox, however the inbox's path is spelled; links are not entries.
     """
     try:
         is_inside = path.parent.samefile(inbox)
@@ -143,22 +143,22 @@ def entry_of(inbox: Path, path: Path) -> Path:
 
 
 def says_done(path: Path) -> bool:
-    """Return whether an entry of the inbox is marked as finished."""
+    """Return whether an inbox entry is marked as finished."""
     return os.path.lexists(path / DONE_FILE if path.is_dir() else path.with_name(path.name + DONE_FILE))
 
 
 def set_aside(path: Path, reason: str) -> Path:
-    """Move an unreadable capture into `rejected`, with the reason in a text file; return its new place."""
+    """Move an unreadable capture to `rejected`, with the reason in a text file; return its new path."""
     return _moved(path, REJECTED_FOLDER, reason)
 
 
 def put_away(path: Path, not_taken: Sequence[str] = ()) -> Path:
-    """Move a capture that was taken in into `taken`, with its refused parts in a text file; return its new place."""
+    """Move an ingested capture to `taken`, with its refused parts listed in a text file; return its new path."""
     return _moved(path, TAKEN_FOLDER, "\n".join(not_taken))
 
 
 def _moved(path: Path, name: str, reason: str) -> Path:
-    """Move by the folders' descriptors, so that a link put in place of a folder meanwhile is not followed."""
+    """Move relative to folder descriptors, so that a folder replaced by a link in the meantime is not followed."""
     folder = path.parent / name
     with lake_errors(folder), ExitStack() as opened:
         inbox = _descriptor(opened, path.parent)
@@ -191,7 +191,7 @@ def _descriptor(opened: ExitStack, path: Path | str, folder: int | None = None) 
 
 
 def _listed(inbox: Path) -> tuple[dict[str, os.DirEntry[str]], set[str]]:
-    """List possible captures by name, and the names of marks. A missing inbox is empty."""
+    """List possible captures by name, and the names of markers. A missing inbox is empty."""
     found: dict[str, os.DirEntry[str]] = {}
     marks: set[str] = set()
     with lake_errors(inbox):
@@ -219,9 +219,9 @@ def _may_be_capture(name: str) -> bool:
 
 
 def _state(entry: os.DirEntry[str]) -> tuple[str, int, bool]:
-    """Digest all names, sizes and times; also return how many entries there are, and whether one is the mark.
+    """Digest all names, sizes and times; also return the number of entries, and whether one is the marker.
 
-    The digest changes while somebody still copies, even where the original's times are kept.
+    The digest changes while files are being copied, even if the copy preserves the original times.
     """
     if not entry.is_dir(follow_symlinks=False):
         return _facts(entry), 1, False
@@ -247,7 +247,7 @@ def _state(entry: os.DirEntry[str]) -> tuple[str, int, bool]:
 
 
 def _facts(entry: os.DirEntry[str]) -> str:
-    """Return size and times of a file; empty for anything else, which is never taken in."""
+    """Return a file's size and times; empty for anything else, which is never ingested."""
     if not entry.is_file(follow_symlinks=False):
         return ""
     try:

@@ -1,8 +1,8 @@
-"""Turn a folder that the user hands over into sessions, one for each run, and continue what was broken off.
+"""Ingest a folder from the user as sessions, one per run, and resume interrupted ingestion.
 
-Request, raw copy, partition and analysis of a capture happen under its lock in the journal, whoever asks: the command,
-the inbox or Dagster. Recognizing and copying runs is `aaco_pipeline.resources.confinement`, the journal is
-`aaco_pipeline.lake.journal`; running the stages is passed in as `finish`.
+Request, raw copy, partition and analysis of a capture run under its lock in the journal, for the command, the inbox and
+Dagster alike. `aaco_pipeline.resources.confinement` recognizes and copies runs, `aaco_pipeline.lake.journal` is the
+journal; the caller passes the function that runs the stages as `finish`.
 """
 
 import errno
@@ -27,9 +27,9 @@ from aaco_pipeline.lake.store import TraceLake
 from aaco_pipeline.resources.confinement.client import capture_digest, copy_capture, discover_runs, open_capture
 
 State = Literal["new", "known", "continued", "refused"]
-#: Errors of a full or read-only disk: always the lake's, because a capture is only read.
+#: Errors of a full or read-only disk; they always concern the lake, because captures are only read.
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
-#: Errors of the machine, which say nothing about the capture. A missing file is not one of them.
+#: Errors of the machine rather than the capture. A missing file is not included.
 _SYSTEM: Final = _FULL | {
     *(errno.EIO, errno.ENOMEM, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT),
     *(errno.EBUSY, errno.EAGAIN, errno.ENODEV, errno.ENXIO, errno.ENOTCONN),
@@ -38,11 +38,11 @@ _SYSTEM: Final = _FULL | {
 
 @dataclass(frozen=True)
 class Ingested:
-    """The outcome of one run: the session that holds it, or why there is none.
+    """Outcome of one run: its session, or why there is none.
 
-    `attempt` counts how often this capture was begun: above 1, an earlier attempt was killed or failed, or was made by
-    an earlier version. `error` is why there is no session, or why it is not whole. `rows` has for each record kind of
-    each part the number of rows in the source, the number taken, and why not all.
+    `attempt` counts the attempts at this capture: above 1, an earlier one was killed, failed, or used an earlier
+    version. `error` is why the session is missing or incomplete. `rows` has, for each record kind of each part, the
+    rows in the source, the rows ingested, and the reason for any difference.
     """
 
     run: Run
@@ -55,12 +55,12 @@ class Ingested:
 
     @property
     def is_verdict(self) -> bool:
-        """True if a reader refused the capture, which will not change by itself."""
+        """Return whether a reader refused the capture; repeating the attempt is then useless."""
         return self.state == "refused" and not isinstance(self.error, SourceError)
 
 
 def discovered(lake: TraceLake, path: Path) -> DiscoveredRuns:
-    """Find the runs under `path`. CaptureError when there is none, SourceError when it cannot be read."""
+    """Find the runs under `path`; CaptureError if there are none, SourceError if the path cannot be read."""
     with _system_errors(lake, path):
         found = discover_runs(path)
     closed = next((one for one in found.unread if one.reason.startswith(UNREADABLE)), None)
@@ -80,13 +80,13 @@ def ingest(
     place: Path | None = None,
     keep_original: bool = False,
 ) -> Iterator[Ingested]:
-    """Take in every run, one at a time: a session is finished before the next run is read.
+    """Ingest every run, one at a time: a session is finished before the next run is read.
 
-    `finish` is called with each session that is not whole, under the capture's lock: it registers the session and runs
-    its missing stages. A run that a reader refuses leaves nothing behind, and the next one is taken. LakeError when the
-    lake or the machine fails: the next call continues. With a `place` (an entry of the inbox) a run that lies where an
-    earlier one lay is the next version of that capture. With `keep_original` the originals of redacted files are kept,
-    too, readable by their owner alone.
+    `finish` is called under the capture's lock for each incomplete session: it registers the session and runs its
+    missing stages. A refused run leaves nothing behind, and the next run follows. LakeError if the lake or the machine
+    fails; the next call continues. With a `place` (an inbox entry), a run at the same position as an earlier run is a
+    new version of that capture. `keep_original` also keeps the originals of redacted files, readable only by their
+    owner.
     """
     journal = Journal(lake)
     _enter_older_captures(lake, journal)
@@ -108,10 +108,10 @@ def ingest(
 
 @dataclass(frozen=True)
 class _Work:
-    """One run to take in.
+    """One run to ingest.
 
-    `workload` is the user's name for it, None to take the capture's own; `before` is the digest of what lay at its
-    place.
+    `workload` is the user's name for it, or None for the capture's own; `before` is the digest of the previous content
+    at its position.
     """
 
     run: Run
@@ -125,7 +125,7 @@ def _taken(lake: TraceLake, journal: Journal, work: _Work, finish: Callable[[str
     with journal.held(work.digest):
         entry = journal.entry(work.digest)
         if entry is not None and entry.is_captured and not lake.raw(entry.session_id).is_dir():
-            entry = None  # somebody removed the session
+            entry = None  # the session was removed
         has_raw = entry is not None and lake.raw(entry.session_id).is_dir()
         if entry is not None and has_raw and _is_up_to_date(lake, entry.session_id):
             return Ingested(work.run, "known", entry.session_id, entry.attempts, entry.version)
@@ -150,7 +150,7 @@ def _is_up_to_date(lake: TraceLake, session: str) -> bool:
 
 
 def _begun(lake: TraceLake, journal: Journal, work: _Work, entry: JournalEntry | None) -> JournalEntry:
-    """Make the entry of the next attempt: for the session that was begun, else for a new one."""
+    """Create the journal entry for the next attempt, with the session already begun or a new one."""
     writer = f"aaco_pipeline {__version__}"
     if entry is not None:
         return replace(entry, attempts=entry.attempts + 1, writer=writer)
@@ -163,14 +163,14 @@ def _begun(lake: TraceLake, journal: Journal, work: _Work, entry: JournalEntry |
 
 
 def _copied(lake: TraceLake, work: _Work, entry: JournalEntry) -> Sequence[dict[str, object]]:
-    """Copy the run into the lake, whole and readable or not at all, and return the account of its rows."""
+    """Copy the run into the lake, completely and readable or not at all, and return the row counts."""
     with lake.receive_raw(entry.session_id) as folder, _system_errors(lake, work.run.folder):
         copy_capture(work.run, folder, work.workload, keep_original=work.keep_original)
         if ingested.read(folder).digest != work.digest:
             raise SourceError(f"{work.run.folder}: has changed while it was read; wait until its copy is finished")
         if entry.follows is not None:
             ingested.state_version(folder, entry.version, entry.follows, lake.raw(entry.follows))
-        # Read while the folder is still the receiver's: what cannot be read never becomes a session.
+        # Read it before the copy is published: unreadable data must never become a session.
         with _named_as_handed_over(work.run, folder):
             capture = open_capture(folder)
             capture.require_whole()
@@ -179,7 +179,7 @@ def _copied(lake: TraceLake, work: _Work, entry: JournalEntry) -> Sequence[dict[
 
 @contextmanager
 def _named_as_handed_over(run: Run, copy: Path) -> Iterator[None]:
-    """Let a refusal name the user's file and not its copy, which is deleted with the refusal."""
+    """Make a refusal name the user's file instead of its copy, which is deleted."""
     try:
         yield
     except CaptureError as error:
@@ -189,7 +189,7 @@ def _named_as_handed_over(run: Run, copy: Path) -> Iterator[None]:
 
 
 def _finished(finish: Callable[[str], object], session: str) -> AacoError | None:
-    """Finish a session and return what a stage failed with; an error of the lake also stops the next runs."""
+    """Finish a session and return the error of a failed stage; a lake error also stops the following runs."""
     try:
         finish(session)
     except LakeError:
@@ -200,7 +200,7 @@ def _finished(finish: Callable[[str], object], session: str) -> AacoError | None
 
 
 def _enter_older_captures(lake: TraceLake, journal: Journal) -> None:
-    """Enter the captures of a lake from before the journal: its file lists are read once."""
+    """Add captures of a lake that predates the journal; their file lists are read once."""
     if journal.is_complete:
         return
     for session in lake.captured():
@@ -210,7 +210,7 @@ def _enter_older_captures(lake: TraceLake, journal: Journal) -> None:
         try:
             digest = ingested.read(raw).digest
         except CaptureError:
-            continue  # damaged: `aaco doctor` tells; nothing can be found by it
+            continue  # damaged: not searchable here; `aaco doctor` reports it
         with journal.held(digest):
             if journal.entry(digest) is None:
                 journal.keep(JournalEntry(digest, session, 1, is_captured=True, writer="before the journal"))
@@ -228,7 +228,7 @@ def _named(runs: Sequence[Run], place: Path | None) -> Iterator[tuple[str, Run]]
 
 @contextmanager
 def _system_errors(lake: TraceLake, path: Path) -> Iterator[None]:
-    """Separate errors of the system from a reader's refusal, which alone is a verdict on the capture."""
+    """Separate system errors from a reader's refusal, which is the only verdict on the capture."""
     try:
         yield
     except MemoryError as error:
@@ -247,7 +247,7 @@ def _system_errors(lake: TraceLake, path: Path) -> Iterator[None]:
 
 
 def _system_error(error: BaseException | None) -> OSError | None:
-    """Find the system's error behind an error, if there is one."""
+    """Return the system error that caused an error, if there is one."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _SYSTEM:
             return error

@@ -1,7 +1,7 @@
-"""Captures that the lake holds whole, recognized by the state of their files without reading them again.
+"""Recognize captures that are completely in the lake from the state of their files, without reading the files.
 
-Names, sizes, times and inode numbers of all files tell that nothing has changed since they were taken in, as in the
-index of a version control system. Anything else than the very same state, code and tables is for `ingestion` to judge.
+Unchanged names, sizes, times and inode numbers imply unchanged content, as in the index of a version control system. If
+files, code or tables differ in any way, `ingestion` decides.
 """
 
 import hashlib
@@ -16,21 +16,21 @@ from aaco_pipeline.lake.journal import Journal
 from aaco_pipeline.lake.layout import LakeFolder
 
 _PACKAGE: Final = Path(__file__).parents[1]
-#: A larger folder is scanned again each time.
+#: Larger folders are always scanned again.
 _MOST_FILES: Final = 20_000
-#: A file that changed so shortly before it was looked at may change again within one tick of its file system's clock.
+#: A file that changed this recently may change again without a visible change of its timestamp.
 _SETTLED_NS: Final = 100_000_000
 
 
 class State(NamedTuple):
-    """A digest over the state of all files under a path, and when the newest of them changed, in ns since 1970."""
+    """Digest over the state of all files under a path, and the time of the newest change in ns since 1970."""
 
     digest: str
     changed_ns: int
 
 
 def state_of(path: Path) -> State | None:
-    """Look at every file under `path` without opening or following any; None where that is not possible."""
+    """Examine every file under `path` without opening files or following links; None if that fails."""
     digest, newest_ns, count, folders = hashlib.sha256(), 0, 0, [os.fspath(path)]
     try:
         if not path.is_dir():
@@ -51,14 +51,14 @@ def state_of(path: Path) -> State | None:
 
 
 def settle(state: State | None) -> None:
-    """Wait until a change of the files from now on would show in their times; at most a tenth of a second."""
+    """Wait until any further change would alter the files' times; at most a tenth of a second."""
     left_ns = 0 if state is None else state.changed_ns + _SETTLED_NS - time.time_ns()
     if 0 < left_ns <= _SETTLED_NS:
         time.sleep(left_ns / 1e9)
 
 
 def recall(lake: LakeFolder, path: Path, state: State | None) -> list[dict[str, Any]] | None:
-    """Return the remembered rows of all runs under `path`; None when anything has changed since."""
+    """Return the stored rows of all runs under `path`; None if anything has changed since."""
     if state is None:
         return None
     seen = Journal(lake).seen(path)
@@ -71,29 +71,29 @@ def recall(lake: LakeFolder, path: Path, state: State | None) -> list[dict[str, 
 
 
 def remember(lake: LakeFolder, path: Path, state: State | None, runs: Sequence[Mapping[str, Any]]) -> None:
-    """Remember the rows of all runs under `path`, all whole sessions, for as long as nothing changes.
+    """Store the rows of all runs under `path`, all of which are complete sessions, until something changes.
 
-    `state` is from before the files were read, and was settled then.
+    `state` was determined before the files were read, after waiting for their times to settle.
     """
     if state is None or state.changed_ns > time.time_ns() - _SETTLED_NS:
-        return  # a clock that is wrong tells nothing
+        return  # the clock is wrong
     try:
         beneath = [_placed(run, lambda text: Path(text).relative_to(path).as_posix()) for run in runs]
     except ValueError:
-        return  # told of by another name than it was given
+        return  # the reported name differs from the given one
     sessions = {str(run["session_id"]): _manifest_digest(lake, str(run["session_id"])) for run in runs}
     content = {"files": state.digest, "code": _code_state(), "sessions": sessions, "runs": beneath}
     Journal(lake).keep_seen(path, content)
 
 
 def _placed(run: Mapping[str, Any], place: Callable[[str], str]) -> dict[str, Any]:
-    """Give a run with its paths as `place` makes them: the lake keeps none but those below what was handed over."""
+    """Return a run with paths mapped by `place`: the lake only stores paths relative to the ingested folder."""
     unread = [{**one, "file": place(one["file"])} for one in run.get("unread", ())]
     return {**run, "folder": place(run["folder"]), "unread": unread}
 
 
 def _add(digest: "hashlib._Hash", name: str, status: os.stat_result) -> int:
-    """Take one file, or a folder by its name alone, into the digest; return when the file last changed."""
+    """Add a file, or a folder by name only, to the digest; return when the file last changed."""
     if stat.S_ISDIR(status.st_mode):
         digest.update(os.fsencode(name) + b"\0")
         return 0
@@ -110,6 +110,6 @@ def _manifest_digest(lake: LakeFolder, session: str) -> str | None:
 
 
 def _code_state() -> str | None:
-    """Digest this package's files: other code may find more in a capture."""
+    """Digest this package's files, because changed code may find more in a capture."""
     state = state_of(_PACKAGE)
     return None if state is None else state.digest

@@ -1,6 +1,7 @@
-"""Recompute sessions: stages whose code has changed, or everything, to prove that the published tables follow from raw.
+"""Recompute sessions: stages whose code has changed, or all stages, to verify that the published tables follow from
+raw.
 
-Running the stages of one session is `session_stages`; what is damaged or half done is `doctor`.
+`session_stages` runs the stages of one session; `doctor` handles damage and incomplete sessions.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,10 +21,10 @@ from aaco_pipeline.resources.progress import report_progress
 
 @dataclass(frozen=True)
 class Plan:
-    """Work to do: `due` are the stages to run by session, in the order they run.
+    """Work to do: `due` lists the stages to run by session, in execution order.
 
-    `current` sessions have all chosen stages by the present code; those in `without_capture` have one to run that looks
-    into the capture, which is gone. `behind` are the stages that read from the chosen ones and are not among them.
+    In `current` sessions all chosen stages ran with the present code; sessions in `without_capture` have a due stage
+    that needs the removed capture. `behind` lists stages that depend on the chosen ones but were not chosen.
     """
 
     stages: tuple[str, ...]
@@ -35,7 +36,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Failure:
-    """A session of which a stage failed, in one line why, and the exit code of its error."""
+    """A session with a failed stage, the reason, and the exit code of the error."""
 
     session: str
     stage: str
@@ -45,7 +46,7 @@ class Failure:
 
 @dataclass
 class Done:
-    """Outcome of a plan. `skipped` names sessions that another process holds, and that process."""
+    """Outcome of a plan. `skipped` names sessions held by another process, and that process."""
 
     sessions: list[str] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
@@ -53,7 +54,9 @@ class Done:
 
 
 def chosen_stages(names: Sequence[str], *, downstream: bool) -> tuple[str, ...]:
-    """Those stages, with `downstream` all that read from them, in the order they run. UsageError for a wrong one."""
+    """Return those stages in execution order, with `downstream` also all that depend on them; UsageError for an unknown
+    one.
+    """
     for name in names:
         if name not in stages():
             raise UsageError(f"no stage {name!r}; there are {', '.join(stages())}")
@@ -64,7 +67,7 @@ def chosen_stages(names: Sequence[str], *, downstream: bool) -> tuple[str, ...]:
 
 
 def readers_of(names: Collection[str]) -> tuple[str, ...]:
-    """The stages that read from one of those, directly or not, in the order they run; none of those themselves."""
+    """Return the stages that depend, directly or indirectly, on any of those, in execution order, without those."""
     found: list[str] = []
     for name, one in stages().items():
         if name not in names and set(one.dependencies) & {*names, *found}:
@@ -73,9 +76,9 @@ def readers_of(names: Collection[str]) -> tuple[str, ...]:
 
 
 def plan(lake: TraceLake, chosen: Sequence[str], where: str | None = None) -> Plan:
-    """Plan the runs of `chosen` in the sessions for which the SQL condition holds over the view `sessions`.
+    """Plan the runs of `chosen` in sessions that match the SQL condition on the view `sessions`.
 
-    UsageError for a condition that is none.
+    UsageError for an invalid condition.
     """
     wanted = None if where is None else _sessions_where(lake, where)
     due: dict[str, tuple[str, ...]] = {}
@@ -96,7 +99,7 @@ def plan(lake: TraceLake, chosen: Sequence[str], where: str | None = None) -> Pl
 
 
 def reanalyse(lake: TraceLake, planned: Plan, configs: Path) -> Done:
-    """Carry out a plan; what fails in one session is reported and does not keep the others from being done."""
+    """Carry out a plan; an error in one session is reported and does not stop the others."""
     done = Done()
     for number, session in enumerate(planned.due):
         report_progress("sessions", number, len(planned.due))
@@ -113,7 +116,7 @@ def reanalyse(lake: TraceLake, planned: Plan, configs: Path) -> Done:
 
 
 class _StageError(Exception):
-    """A stage of one session failed; it ends that session alone."""
+    """A stage of one session failed; only that session ends."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.reason)
@@ -121,9 +124,9 @@ class _StageError(Exception):
 
 
 def _run_again(lake: TraceLake, session: str, planned: Plan, configs: Path) -> None:
-    """Run what is due of one session, which nobody else changes now; _StageError with the first stage that fails."""
+    """Run the due stages of one session under its lock; _StageError for the first stage that fails."""
     due = _due(lake.manifest(session), planned.stages)
-    if len(due) > 1:  # killed before the last of them, it is not taken for done
+    if len(due) > 1:  # a kill before the last stage must not look complete
         lake.record_due(session, due[1:], f"{due[0]} has been run again since")
     done: list[str] = []
     try:
@@ -136,8 +139,7 @@ def _run_again(lake: TraceLake, session: str, planned: Plan, configs: Path) -> N
 
 
 def is_stale(manifest: Manifest, stage: str) -> bool:
-    """Return whether a stage of a session was last run by another version of its code; one that never ran is
-    missing."""
+    """Return whether a stage was last run by another code version; a stage that never ran is missing, not stale."""
     state = next((state for state in manifest.stages if state.stage == stage), None)
     return state is not None and state.code_version != stages()[stage].code_version
 
@@ -149,7 +151,7 @@ def stale_sessions(lake: TraceLake) -> Mapping[str, Collection[str]]:
 
 
 def _due(manifest: Manifest, chosen: Sequence[str]) -> tuple[str, ...]:
-    """List the chosen stages of a session to run again: stale, failed, or downstream of one of these."""
+    """List the chosen stages of a session to run again: stale, failed, or dependent on one of these."""
     failed = {state.stage for state in manifest.stages if state.failure is not None}
     published = {state.stage for state in manifest.stages}
     due: list[str] = []
@@ -169,9 +171,9 @@ def _sessions_where(lake: TraceLake, condition: str) -> set[str]:
 
 @dataclass(frozen=True)
 class Proof:
-    """The result of recomputing a session: how much was compared, and how each table differs that does.
+    """Result of recomputing a session: how much was compared, and how each differing table differs.
 
-    `rewritten` tables hold the same values, in the bytes of an earlier version of this package.
+    `rewritten` tables have the same values, encoded by an earlier version of this package.
     """
 
     session: str
@@ -194,7 +196,7 @@ class Proof:
 
 
 class _Again(TraceLake):
-    """A lake of its own that takes its captures from another one."""
+    """A separate lake that reads its captures from another lake."""
 
     def __init__(self, path: str, captured: TraceLake) -> None:
         super().__init__(path)
@@ -205,9 +207,10 @@ class _Again(TraceLake):
 
 
 def prove(lake: TraceLake, session: str, configs: Path, show: Callable[[str, int, int], None]) -> Proof:
-    """Compute the stages that a session has or is to have from its raw capture, and compare with what is published.
+    """Recompute a session's expected stages from its raw capture, and compare them with the published tables.
 
-    LakeError when the session has no complete capture; CaptureError when that is damaged. `show` gets the progress.
+    LakeError if the session has no complete capture; CaptureError if the capture is damaged. `show` receives the
+    progress.
     """
     if not lake.raw(session).is_dir():
         raise LakeError(f"session {session} has no raw capture in {lake.path}; there is nothing to compute it from")
@@ -223,7 +226,7 @@ def prove(lake: TraceLake, session: str, configs: Path, show: Callable[[str, int
         for number, (name, one) in enumerate(every.items()):
             show(f"computing {name} of {session}", number, len(every))
             publish(opened, one, one(opened))
-        # An earlier version published evidence of its views, too.
+        # Earlier versions also published evidence for views.
         published, made = (
             [one for one in side.manifest(session).entries if one.stage not in VIEWS] for side in (lake, again)
         )

@@ -1,7 +1,6 @@
-"""Remove sessions, campaigns and their captures: one round of retention, or what the user named.
+"""Remove sessions, campaigns and their captures: a retention round, or those named by the user.
 
-What is old enough to go is decided in `aaco_pipeline.lake.retention`; files are removed by
-`aaco_pipeline.lake.retention`.
+`aaco_pipeline.lake.retention` decides what is old enough, and removes the files.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from aaco_pipeline.pipeline.sessions import half_removed, running_sessions
 
 @dataclass(frozen=True)
 class Round:
-    """Result of one round: what was or would be removed, the sessions that stay, and a line for each failed removal."""
+    """Result of one round: items removed (or to remove), sessions kept, and a line for each failed removal."""
 
     removed: list[Removal] = field(default_factory=list)
     kept: list[Decision] = field(default_factory=list)
@@ -38,10 +37,10 @@ class Round:
 
 
 def clean_up(lake: TraceLake, limits: Limits, now: datetime, *, dry_run: bool = False) -> Round:
-    """Remove what `limits` do not keep and nothing needs, and what dead writers left; `dry_run` only says what that is.
+    """Remove everything that `limits` do not keep and nothing needs, and leftovers of dead writers.
 
-    Killed at any instant and called again, it goes on: what it had begun is finished first. LakeError when the lake
-    cannot be read or another round is under way; what only could not be removed is in `failed`.
+    With `dry_run` only list it. A killed round can be called again: it first finishes what it had begun. LakeError if
+    the lake cannot be read or another round is running; items that could not be removed are in `failed`.
     """
     account = Account(lake)
     with nullcontext() if dry_run else account.held():
@@ -53,22 +52,22 @@ def clean_up(lake: TraceLake, limits: Limits, now: datetime, *, dry_run: bool = 
 
 
 def carry_out(lake: TraceLake, account: Account, groups: Sequence[Sequence[Removal]], done: Round) -> None:
-    """Remove group after group, each with its entry in the account, which the caller holds; add each to `done`."""
+    """Remove group after group, each with an entry in the removal log held by the caller; add each to `done`."""
     for group in groups:
         account.begin(group)
         try:
             for one in group:
                 _remove(lake, one)
-        except LakeError as error:  # the others go all the same; this one is gone on with by the next round
+        except LakeError as error:  # continue with the others; the next round retries this one
             done.failed.append(str(error))
             continue
         account.end(group)
         done.removed.extend(group)
-    Journal(lake).forget_removed(lake.raw)  # every time: a killed round may not have come to it
+    Journal(lake).forget_removed(lake.raw)  # every time: a killed round may not have reached it
 
 
 def _plan(lake: TraceLake, account: Account, limits: Limits, now: datetime) -> tuple[list[Removal], list[Decision]]:
-    """List what goes, what a killed round had begun first, and decide on the sessions that stay."""
+    """List removals, those begun by a killed round first, and determine the sessions to keep."""
     facts, half = session_facts(lake), half_removed(lake)
     begun = [one for one in account.pending() if one.name in half]
     decided = decide([one for one in facts if one.id not in {each.name for each in begun}], limits, now)
@@ -77,7 +76,7 @@ def _plan(lake: TraceLake, account: Account, limits: Limits, now: datetime) -> t
 
 
 def _remove(lake: TraceLake, one: Removal) -> None:
-    """Remove one thing that is planned, or what is still there of it."""
+    """Remove one planned item, or its remains."""
     if one.kind == "session":
         lake.remove(one.name)
     elif one.kind == "campaign":
@@ -89,7 +88,7 @@ def _remove(lake: TraceLake, one: Removal) -> None:
 
 
 def _leftovers(lake: TraceLake, now: datetime) -> Iterator[Removal]:
-    """List leftovers of dead writers that are too old to belong to a live writer on another host."""
+    """List leftovers of dead writers, old enough that no live writer on another host can own them."""
     for fault in health.leftovers(lake):
         with lake_errors(fault.path):
             try:
@@ -106,13 +105,13 @@ def _name(lake: TraceLake, path: Path) -> str:
 
 
 def _bytes(path: Path) -> int:
-    """The bytes of a file, or of everything in a folder."""
+    """Return the size of a file, or of everything in a folder."""
     files = path.rglob("*") if path.is_dir() and not path.is_symlink() else (path,)
     return sum(one.lstat().st_size for one in files if not one.is_dir())
 
 
 def find_campaign(lake: TraceLake, name: str) -> str | None:
-    """Find a campaign by its id or the beginning of one; None without a match, UsageError for several."""
+    """Find a campaign by its id or prefix; None without a match, UsageError for several."""
     known = lake.campaigns()
     matching = [name] if name in known else [one for one in known if one.startswith(name)]
     if len(matching) > 1:
@@ -121,7 +120,7 @@ def find_campaign(lake: TraceLake, name: str) -> str | None:
 
 
 def sessions_of(lake: TraceLake, campaign: str) -> list[str]:
-    """List the sessions of a campaign or sweep in the lake; empty where its manifest is lost, so that they stay.
+    """List the sessions of a campaign or sweep in the lake; empty if its manifest is lost, so that they are kept.
 
     UsageError for a baseline, which has no sessions.
     """
@@ -135,7 +134,7 @@ def sessions_of(lake: TraceLake, campaign: str) -> list[str]:
 
 
 def require_whole(lake: TraceLake, sessions: Collection[str], campaigns: Collection[str]) -> None:
-    """Raise UsageError when a session belongs to a campaign that is not removed with it."""
+    """Raise UsageError if a session belongs to a campaign that is not removed with it."""
     others = [one for one in lake.campaigns() if one not in campaigns] if sessions else []
     members = lake.read("campaign_sessions", others).select("session_id", "campaign_id").iter_rows()
     for session, campaign in members:
@@ -144,9 +143,9 @@ def require_whole(lake: TraceLake, sessions: Collection[str], campaigns: Collect
 
 
 def remove_campaigns(lake: TraceLake, campaigns: Mapping[str, Sequence[str]]) -> Round:
-    """Remove campaigns, each with these sessions; after a kill `aaco gc` or `doctor --mend` continues.
+    """Remove campaigns with these sessions; after a kill `aaco gc` or `doctor --mend` continues.
 
-    LakeError, before anything is removed, when somebody is at work on one of them.
+    LakeError, before anything is removed, if a process is working on one of them.
     """
     account, done = Account(lake), Round()
     with account.held(), ExitStack() as held:
@@ -159,7 +158,7 @@ def remove_campaigns(lake: TraceLake, campaigns: Mapping[str, Sequence[str]]) ->
 
 
 def remove_sessions(lake: TraceLake, sessions: Sequence[str]) -> Round:
-    """Remove sessions of no campaign; after a kill `aaco gc` or `doctor --mend` continues."""
+    """Remove sessions that belong to no campaign; after a kill `aaco gc` or `doctor --mend` continues."""
     account, done = Account(lake), Round()
     with account.held():
         carry_out(lake, account, [[_session(lake, one, "removed by hand")] for one in sessions], done)
@@ -175,7 +174,9 @@ def _require_at_rest(lake: TraceLake, campaign: str, sessions: Sequence[str]) ->
 
 
 def _going(lake: TraceLake, campaign: str, sessions: Sequence[str]) -> list[Removal]:
-    """List the removals, the campaign first: then nobody continues it, and its other sessions go as well."""
+    """List the removals, the campaign first: it can then no longer be continued, and its other sessions are removed,
+    too.
+    """
     whole = Removal("campaign", campaign, lake.table_bytes(campaign, "campaign"), ASKED, "removed by hand")
     return [whole, *(_session(lake, one, f"of campaign {campaign}") for one in sessions)]
 

@@ -1,4 +1,4 @@
-"""Folders in the cache that a search or a job works in, and that go with it."""
+"""Temporary working folders in the cache for searches and jobs."""
 
 import shutil
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from aaco_pipeline.lake.files import TEMPORARY_PREFIX, lake_errors, temporary_be
 
 @contextmanager
 def scratch(name: str) -> Iterator[Path]:
-    """An empty folder below `name` that goes with the block; what killed processes left of theirs goes as well."""
+    """Yield an empty folder below `name` that is deleted after the block, together with those of killed processes."""
     place = own_folder(name) or private_folder()
     with lake_errors(place):
         for left in place.glob(f"{TEMPORARY_PREFIX}*"):

@@ -1,7 +1,7 @@
-"""Run the stages of a session in this process, and check what each of them published.
+"""Run a session's stages in this process, and check the published tables of each.
 
-The stages are `aaco_pipeline.assets`. Dagster runs them through `aaco_pipeline.automation.stage_assets`, with the same
-checks.
+The stages are in `aaco_pipeline.assets`. Dagster runs them through `aaco_pipeline.automation.stage_assets`, with the
+same checks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,20 +27,20 @@ from aaco_pipeline.resources.host.kernel_files import give_back_memory
 from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.resources.progress import report_progress
 
-#: The check that every stage has.
+#: Name of the check that every stage has.
 CONTRACT: Final = "contract"
 Published = Callable[[Stage, Outcome, tuple[Entry, ...]], None]
 
 
 class CheckError(AacoError):
-    """A blocking check of a stage failed: what follows would be computed from wrong tables."""
+    """A blocking check of a stage failed: later stages would use wrong tables."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One check of one stage of a session, and what it found."""
+    """Result of one check of one stage of a session."""
 
     name: str
     finding: Finding
@@ -48,7 +48,7 @@ class CheckResult:
 
 
 def checked(session: Session, one: Stage, *, only_blocking: bool = False) -> Iterator[CheckResult]:
-    """Evaluate the checks of a stage over the published tables of a session, its contract first; of a view none."""
+    """Evaluate the checks of a stage over a session's published tables, contract first; none for a view."""
     if not one.is_view:
         yield CheckResult(CONTRACT, contract_is_fulfilled(session, one), is_blocking=True)
     for check in one.checks:
@@ -57,7 +57,7 @@ def checked(session: Session, one: Stage, *, only_blocking: bool = False) -> Ite
 
 
 def require_kept(one: Stage, results: Iterable[CheckResult]) -> None:
-    """Raise CheckError, naming each broken promise, when a blocking check of a published stage failed."""
+    """Raise CheckError, naming each broken promise, if a blocking check of a published stage failed."""
     broken = [
         f"Check {result.name} of {one.name} failed: {result.finding.statement}"
         for result in results
@@ -68,7 +68,7 @@ def require_kept(one: Stage, results: Iterable[CheckResult]) -> None:
 
 
 def contract_is_fulfilled(session: Session, one: Stage) -> Finding:
-    """Verify that every table of the stage is there, unchanged since it was published, and as its contract says."""
+    """Verify that every table of the stage exists, is unchanged since publication, and fulfils its contract."""
     entries = session.lake.manifest(session.id).of_stage(one.name)
     broken: list[str] = []
     for entry in entries:
@@ -82,10 +82,10 @@ def contract_is_fulfilled(session: Session, one: Stage) -> Finding:
 
 
 def run_session(lake: TraceLake, session: str, configs: Path) -> None:
-    """Run the stages that a session is to have, in order; raise what a stage failed with.
+    """Run the expected stages of a session in order; raise the error of a failed stage.
 
-    A stage that fails ends the run: those before it stay published, those after it keep what they had. One process at
-    a time runs stages of a session; another waits.
+    A failed stage ends the run: earlier stages stay published, later ones keep their previous tables. Only one process
+    at a time runs stages of a session; others wait.
     """
     with lake.attended(session), lake.running(session):
         state_expected(lake, session)
@@ -94,24 +94,24 @@ def run_session(lake: TraceLake, session: str, configs: Path) -> None:
 
 
 def finish_session(lake: TraceLake, session: str, configs: Path) -> bool:
-    """Run the stages that a session still lacks, and those that depend on them; return whether there were any.
+    """Run the missing stages of a session and those that depend on them; return whether there were any.
 
-    Those are stages that never ran, that failed, or whose tables were withdrawn. A session that was requested and is
-    not captured is measured. While another process runs its stages this one waits, and then does what is left.
-    Raises what a stage failed with.
+    Missing stages never ran, failed, or had their tables withdrawn. A requested session without a capture is measured.
+    If another process is running its stages, this call waits and then runs the rest. Raises the error of a failed
+    stage.
     """
     with lake.attended(session), lake.running(session):
         due = to_finish(lake, session)
-        state_expected(lake, session, due)  # sessions of older lakes do not state all of their stages
+        state_expected(lake, session, due)  # sessions of older lakes do not list all of their stages
         _run_all(lake, session, configs, due)
         return bool(due)
 
 
 def run_stages(session: Session, chosen: Sequence[Stage], published: Published = lambda *_: None) -> None:
-    """Run stages of a session in the order given, which the caller holds with `lake.running`.
+    """Run stages of a session in the given order; the caller holds `lake.running`.
 
-    Each is published, its blocking checks are evaluated, and `published` is called; the first that fails is recorded in
-    the lake and ends the run with its error.
+    After each stage is published, its blocking checks are evaluated and `published` is called. The first failure is
+    recorded in the lake and raised.
     """
     for number, one in enumerate(chosen):
         report_progress("stages", number, len(chosen))
@@ -120,7 +120,7 @@ def run_stages(session: Session, chosen: Sequence[Stage], published: Published =
             entries = publish(session, one, outcome)
             require_kept(one, checked(session, one, only_blocking=True))
             published(one, outcome, entries)
-        del outcome  # its tables may be large, and the next stage has its own
+        del outcome  # free large tables before the next stage creates its own
         if not any(_derives(later) for later in chosen[number + 1 :]):
             session.forget()
         give_back_memory()
@@ -132,5 +132,5 @@ def _run_all(lake: TraceLake, session: str, configs: Path, names: Sequence[str])
 
 
 def _derives(one: Stage) -> bool:
-    """Return whether the stage asks for what is computed once for several stages of a run."""
+    """Return whether the stage uses values that are computed once for several stages of a run."""
     return Session.derive.__name__ in one.function.__code__.co_names

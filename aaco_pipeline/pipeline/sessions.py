@@ -1,6 +1,6 @@
-"""Begin and forget sessions, and find those in the lake that are not whole.
+"""Begin and forget sessions, and find incomplete sessions in the lake.
 
-Running a session's stages is `session_stages`; removing old sessions is `retention`.
+`session_stages` runs a session's stages; `retention` removes old sessions.
 """
 
 from collections.abc import Collection
@@ -16,7 +16,7 @@ from aaco_pipeline.lake.store import TraceLake
 
 
 def register(lake: TraceLake, request: MeasurementRequest) -> str:
-    """Write down a new session for `request`, and return its id; its stages are run by whoever comes next."""
+    """Register a new session for `request`, and return its id; its stages run later."""
     session = lake.new_session(safe_name(Path(request.model).stem))
     lake.request(session, request.to_json())
     lake.expect(session, stages_of(kind_asked(request)))
@@ -24,12 +24,12 @@ def register(lake: TraceLake, request: MeasurementRequest) -> str:
 
 
 def kind_asked(request: MeasurementRequest) -> Kind:
-    """Tell which kind of session measuring `request` makes."""
+    """Return the kind of session that measuring `request` creates."""
     return "timed" if request.untraced else "profiled" if request.profile else "measured"
 
 
 def begun(lake: TraceLake) -> list[str]:
-    """List sessions that were requested, captured or published and are not whole, the oldest first.
+    """List incomplete sessions that were requested, captured or published, oldest first.
 
     Sessions whose removal has begun are left out.
     """
@@ -44,10 +44,10 @@ def half_removed(lake: TraceLake) -> set[str]:
 
 
 def running_sessions(lake: TraceLake, sessions: Collection[str]) -> set[str]:
-    """Find those of `sessions` whose stages a process runs now, by the lake's locks."""
+    """Return the subset of `sessions` whose stages a process is running, according to the lake's locks."""
     return {session for session in sessions if lake.is_running(session)}
 
 
 def can_be_run(lake: TraceLake, session: str) -> bool:
-    """Return whether there is anything to run a session's stages on: its capture, or a request to measure one."""
+    """Return whether a session's stages can run: it has a capture, or a request to measure."""
     return lake.raw(session).is_dir() or lake.request_path(session).is_file()

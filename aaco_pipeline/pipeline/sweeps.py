@@ -1,6 +1,6 @@
 """Plan a sweep over batch sizes and prompt lengths, and publish the scaling curve of its sessions.
 
-Measuring a session is the job `observe`; the curve's formulas are `aaco_pipeline.analysis.sessions.metrics`.
+The job `observe` measures a session; `aaco_pipeline.analysis.sessions.metrics` has the curve's formulas.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ STAGE = "sweep"
 def sweep_points(
     request: MeasurementRequest, batches: Sequence[int], prompts: Sequence[int]
 ) -> list[MeasurementRequest]:
-    """Make a request for each batch size and prompt length, in ascending order, all of one new campaign."""
+    """Create a request per batch size and prompt length, in ascending order, all in one new campaign."""
     campaign, _ = new_name("sweep")
     lengths: list[int | None] = [*sorted(set(prompts))] or [None]
     return [
@@ -29,7 +29,7 @@ def sweep_points(
 
 
 def publish_curve(lake: TraceLake, campaign: str, sessions: Sequence[str]) -> pl.DataFrame:
-    """Publish and return the campaign's rows of `scaling`, from what its sessions have published."""
+    """Publish and return the campaign's rows of `scaling`, computed from its sessions' published tables."""
     metrics = (
         lake.read("session_metrics", sessions)
         .filter((pl.col("pass") == "latency") & (pl.col("phase") == "measure"))

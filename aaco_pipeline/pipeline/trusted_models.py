@@ -1,7 +1,7 @@
-"""Register the models that a run of Dagster may measure: by name, or a copy of a file in a trusted folder.
+"""Register models that a Dagster run may measure: by name, or as a copy of a file in a trusted folder.
 
-The copy comes from the file that was opened in the trusted folder, weights included, so changing the path later has no
-effect. Provider options are numbers and words, because some providers load a file that an option names.
+The copy is made from the file opened in the trusted folder, weights included, so later changes to the path have no
+effect. Provider options are restricted to numbers and words, because some providers load a file named in an option.
 """
 
 import re
@@ -26,7 +26,7 @@ _NAMES_A_FILE: Final = re.compile(r"path|file|dir|folder|lib", re.IGNORECASE)
 
 
 def register_trusted(lake: TraceLake, runner: InferenceRunner, request: MeasurementRequest) -> str:
-    """Check what a run of Dagster asks for and register its session. AacoError, and nothing kept, if it may not be."""
+    """Check a Dagster run's request and register its session; AacoError, with nothing stored, if it is not allowed."""
     _require_plain(request)
     if origin_of(request.model, load_models(runner.folder / "models.yaml")) != "path":
         runner.check(request)
@@ -51,7 +51,7 @@ def _require_plain(request: MeasurementRequest) -> None:
 
 
 def _copied(trusted: TrustedFolders, path: Path, folder: Path) -> Path:
-    """Copy the model and the weights beside it into a private folder."""
+    """Copy the model and the weights next to it to a private folder."""
     copy = folder / path.name
     try:
         trusted.copy(path, copy)
@@ -69,7 +69,7 @@ def _copied(trusted: TrustedFolders, path: Path, folder: Path) -> Path:
 
 @contextmanager
 def _named(path: Path, folder: Path) -> Iterator[None]:
-    """Let an error name the file that was requested, and not its copy, which is gone by then."""
+    """Make an error name the requested file instead of its copy, which has been deleted."""
     try:
         yield
     except AacoError as error:

@@ -1,1 +1,1 @@
-"""Documents of the lake's tables, and their views: terminal, Markdown, HTML, plots."""
+"""Documents built from the lake's tables, and their views: terminal, Markdown, HTML, plots."""

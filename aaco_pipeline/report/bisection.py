@@ -1,6 +1,6 @@
-"""Show a search for the build that brought a change, and the plan of a measurement.
+"""Show a search for the build that introduced a change, and the plan of a measurement.
 
-The answer is computed by `aaco_pipeline.statistics.bisection`; here it is only gathered and put into words.
+`aaco_pipeline.statistics.bisection` computes the answer; this module collects it and puts it into words.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ from aaco_pipeline.report.view import Columns, Part, Sentence, Table, View, sent
 
 Row = Mapping[str, Any]
 
-#: Builds that failed within the range, named one by one up to so many.
+#: Maximum number of failed builds within the range that are listed by name.
 _NAMED: Final = 5
-#: Largest change that a negative answer may leave open: then nobody needs to look again.
+#: Largest change that a negative answer may leave possible without suggesting another search.
 SMALL: Final = 0.01
 
 
 def sentence(document: Row) -> str:
-    """The answer in one sentence: which build, by how much, and what the one before it was."""
+    """Return the answer in one sentence: which build, by how much, and the state of the previous build."""
     answer, builds = document["answer"], document["builds"]
     change = f"{_own(document)} {_interval(document)}"
     if answer["answer"] == "no change":
@@ -42,7 +42,7 @@ def sentence(document: Row) -> str:
 
 
 def remarks(document: Row) -> list[str]:
-    """Say what makes the answer a range, and which build is the likeliest."""
+    """Explain why the answer is a range, and name the likeliest build."""
     answer, builds = document["answer"], document["builds"]
     told = []
     if answer["answer"] == "range" and answer["likeliest"] is not None:
@@ -58,14 +58,14 @@ def remarks(document: Row) -> list[str]:
 
 
 def is_decided(document: Row) -> bool:
-    """Return whether one build is named, or a change that matters is ruled out."""
+    """Return whether the answer names one build or rules out a relevant change."""
     if document["answer"]["answer"] == "no change":
         return bool(document["ci_low"] >= 1 - SMALL and document["ci_high"] <= 1 + SMALL)
     return bool(document["answer"]["answer"] == "step")
 
 
 def against_each_other(document: Row) -> str | None:
-    """Name the two builds that the verdict after the answer compares."""
+    """Name the two builds that are compared by the verdict after the answer."""
     if document["pair"] is None:
         return None
     answer = document["answer"]
@@ -73,7 +73,7 @@ def against_each_other(document: Row) -> str | None:
 
 
 def spent(document: Row) -> str:
-    """Compare the time that was estimated with the time that it took."""
+    """Compare the time spent with its estimate."""
     took = document["spent"]
     told = f"Spent: {counted(took['blocks'], 'block')}"
     told += f", {counted(took['sessions'], 'session')} with the two builds' own" if document["pair"] is not None else ""
@@ -82,7 +82,7 @@ def spent(document: Row) -> str:
 
 
 def estimate(row: Row) -> str:
-    """State the estimate of the search, or that there was none."""
+    """State the search's estimate, or that there was none."""
     if row["blocks"] is None:
         return "Nothing was estimated: this host had no history of the workload with these options."
     took = "" if row["time_ns"] is None else f" and {long_duration(row['time_ns'])}"
@@ -124,10 +124,10 @@ Document = dict[str, Any]
 
 
 def bisection_document(lake: TraceLake, name: str) -> Document:
-    """The question, the answer, what is known of each build, and the two builds' verdict with its causes.
+    """Collect the question, the answer, the results of each build, and the verdict on two builds with its causes.
 
-    `spent` counts finished blocks and the time that their sessions took with stages; `regression` is true when the last
-    build is slower than the first and a change was found. UsageError when there is no such search, or no answer yet.
+    `spent` counts finished blocks and the time of their sessions with stages; `regression` is true if a change was
+    found and the last build is slower than the first. UsageError if there is no such search, or no answer yet.
     """
     asked = lake.read("bisections", name)
     if asked.is_empty() or asked.item(0, "answer") is None:
@@ -162,7 +162,7 @@ def _spent(lake: TraceLake, steps: list[str], pair: str | None) -> Document:
 
 
 def _pair(lake: TraceLake, campaign: str) -> Document:
-    """The verdict on the two builds, which are named already: where the lake keeps them is no news."""
+    """Return the verdict on the two builds without their paths in the lake."""
     document = verdict_document(lake, campaign)
     asked = [one for one in document["asked_differently"] if not one.startswith("model: ")]
     told = ["the interpreter" if one.startswith("interpreter: ") else one for one in asked]
@@ -170,8 +170,8 @@ def _pair(lake: TraceLake, campaign: str) -> Document:
 
 
 def bisection_view(document: Document) -> View:
-    """Lay out the answer, what is known of each build, the verdict on the two beside it, and what all of it took."""
-    # Thousands of revisions of which a dozen were looked at: the others say nothing.
+    """Lay out the answer, each build's results, the verdict on the two builds at the change, and the time spent."""
+    # Only a few of possibly thousands of revisions were measured; the others are left out.
     looked_at = [row for row in document["builds"] if row["state"] != "skipped"]
     pair: list[Part] = []
     if (title := against_each_other(document)) is not None:
@@ -214,7 +214,7 @@ def search_plan(document: Row) -> list[str]:
 
 
 def history(row: Row) -> str:
-    """Summarize what earlier campaigns showed, or why nothing can be estimated."""
+    """Summarize results of earlier campaigns, or why nothing can be estimated."""
     if not row["campaigns"]:
         return "No campaign of this workload with these options was measured on this host: the first one tells."
     told = f"From {counted(row['campaigns'], 'campaign')} on this host: "

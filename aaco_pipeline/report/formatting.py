@@ -1,6 +1,6 @@
 """Format numbers, units and names as text that is safe to print.
 
-Nothing here knows a table or a document: sentences live with their subjects.
+Independent of tables and documents; sentences are in the modules of their subjects.
 """
 
 import re
@@ -13,7 +13,7 @@ DECIMAL: Final[Mapping[str, float]] = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6,
 
 
 def duration(nanoseconds: float | None) -> str | None:
-    """Nanoseconds in the unit that reads best, with four significant digits."""
+    """Format nanoseconds in the most readable unit, with four significant digits."""
     if nanoseconds is None:
         return None
     unit, least = prefixed(nanoseconds, {"s": 1e9, "ms": 1e6, "µs": 1e3}, "ns")
@@ -21,7 +21,7 @@ def duration(nanoseconds: float | None) -> str | None:
 
 
 def long_duration(nanoseconds: float | None) -> str | None:
-    """Nanoseconds for planning: seconds, from two minutes on minutes, from two hours on hours."""
+    """Format nanoseconds for planning: seconds, minutes from two minutes on, hours from two hours on."""
     if nanoseconds is None:
         return None
     seconds = nanoseconds / 1e9
@@ -30,7 +30,7 @@ def long_duration(nanoseconds: float | None) -> str | None:
 
 
 def size(bytes_: int | None) -> str | None:
-    """Bytes in binary units."""
+    """Format bytes in binary units."""
     if bytes_ is None:
         return None
     unit, least = prefixed(bytes_, {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}, "B")
@@ -38,28 +38,30 @@ def size(bytes_: int | None) -> str | None:
 
 
 def prefixed(amount: float, units: Mapping[str, float], smallest: str) -> tuple[str, float]:
-    """The largest of the units, the largest first, that `amount` reaches, with its size; else the smallest and 1."""
+    """Return the largest unit not above `amount`, with its size; otherwise the smallest unit and 1. `units` are
+    descending.
+    """
     return next(((unit, least) for unit, least in units.items() if abs(amount) >= least), (smallest, 1.0))
 
 
 def share(ratio: float | None) -> str | None:
-    """A ratio as a percentage; tables and JSON keep the ratio."""
-    # Adding zero makes a negative zero a plain one.
+    """Format a ratio as a percentage; tables and JSON keep the ratio."""
+    # Adding zero turns negative zero into zero.
     return None if ratio is None else f"{round(100 * ratio, 1) + 0.0:.1f} %"
 
 
 def bounded(amount: str | None, side: str | None) -> str | None:
-    """A figure in words with the side of the truth that it is on, `at_least` or `at_most`; None without a figure."""
+    """Format a figure that is a bound, `at_least` or `at_most`; None without a figure."""
     return amount if amount is None or side is None else f"{side.replace('_', ' ')} {amount}"
 
 
 def number(amount: float | None) -> str | None:
-    """Four significant digits, never in powers of ten."""
+    """Format with four significant digits, never in exponential notation."""
     return None if amount is None else f"{amount:,.0f}" if abs(amount) >= 1000 else f"{amount:.4g}"
 
 
 def work(amount: float | None) -> str | None:
-    """Floating-point operations with a decimal prefix."""
+    """Format floating-point operations with a decimal prefix."""
     if amount is None:
         return None
     prefix, least = prefixed(amount, {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}, "")
@@ -67,19 +69,19 @@ def work(amount: float | None) -> str | None:
 
 
 def in_unit(amount: float | None, unit: str | None) -> str | None:
-    """A figure with its unit, in a readable form where there is one."""
+    """Format a figure with its unit, in a readable form if there is one."""
     if unit == "ns" or amount is None:
         return duration(amount)
     return f"{number(amount)}" if unit in ("ratio", "count", None) else f"{number(amount)} {unit}"
 
 
 def grouped(amount: int | None) -> str | None:
-    """A whole number with its thousands apart."""
+    """Format an integer with thousands separators."""
     return None if amount is None else f"{amount:,}"
 
 
 def exact(amount: float | None, unit: str | None = None) -> str | None:
-    """The number as a table holds it."""
+    """Format the number exactly as in a table."""
     if amount is None:
         return None
     digits = f"{int(amount):,}" if float(amount).is_integer() else repr(float(amount))
@@ -87,53 +89,53 @@ def exact(amount: float | None, unit: str | None = None) -> str | None:
 
 
 def counted(count: int, noun: str, plural: str = "s") -> str:
-    """`1 session`, `2 sessions`; `plural` is what several of them end in."""
+    """Format a count: `1 session`, `2 sessions`; `plural` is the plural ending."""
     return f"{count:,} {noun}" + ("" if count == 1 else plural)
 
 
 def listed(words: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Join as `a`, `a and b` or `a, b and c`."""
     return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
 def shortened(name: str, width: int = 100) -> str:
-    """A name cut to what a table has room for; demangled templates run to thousands of characters."""
+    """Shorten a name to fit a table; demangled templates can have thousands of characters."""
     return name if len(name) <= width else f"{name[: width - 1]}…"
 
 
 def capital(text: str) -> str:
-    """The text with its first letter as a capital, the others as they are."""
+    """Capitalize the first letter and keep the rest."""
     return text[:1].upper() + text[1:]
 
 
-#: Everything but plain ASCII is looked at one by one; that finds most texts to be harmless at once.
+#: Only characters beyond plain ASCII need an individual check; most texts have none.
 _TO_LOOK_AT: Final = re.compile(r"[^ -~]")
 
 
 def printable(text: str, keep: str = "") -> str:
-    """The text with every control, bidirectional, invisible and unassigned character as an escape such as `\\x1b`.
+    """Replace every control, bidirectional, invisible and unassigned character by an escape such as `\\x1b`.
 
-    Those in `keep` stay. Every kind of space becomes the plain one. Doing it twice changes nothing.
+    Characters in `keep` stay. Every kind of space becomes a plain space. The function is idempotent.
     """
     return _TO_LOOK_AT.sub(lambda found: found[0] if found[0] in keep else _shown(found[0]), text)
 
 
 def in_a_line(text: str) -> str:
-    """The text as `printable` has it, with spaces for its ends of lines and tabs."""
+    """Make text `printable`, with spaces for line ends and tabs."""
     if text.isascii() and text.isprintable():
         return text
     return printable(re.sub("[\n\t]", " ", text))
 
 
 def in_lines(text: str) -> str:
-    """The text as `printable` has it, its lines kept."""
+    """Make text `printable`, keeping its lines."""
     return printable(text, keep="\n")
 
 
 def _shown(one: str) -> str:
     if one.isprintable() and UNSEEN.match(one) is None:
         return one
-    # The remaining spaces, such as the no-break one, begin no line or paragraph.
+    # Remaining spaces, such as the no-break space, never start a line or paragraph.
     if one.isspace() and one > "\x9f" and one not in "\u2028\u2029":
         return " "
     return one.encode("unicode_escape").decode()

@@ -1,6 +1,6 @@
 """Name kinds of work, limits and causes of idle time in words.
 
-The sentences that use these names are in `session` and `comparing`.
+`session` and `comparing` use these names in sentences.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from aaco_pipeline.report.formatting import DECIMAL, number, prefixed
 
 Row = Mapping[str, Any]
 
-#: Kinds of work in words; what is not here goes by its name, and takes a singular verb.
+#: Kinds of work in words; others are shown by name and take a singular verb.
 _KINDS: Final[Mapping[str, str]] = {
     "gemm": "matrix products",
     "elementwise_and_copies": "elementwise kernels and copies",
@@ -34,12 +34,12 @@ _WHOSE: Final[Mapping[str, str]] = {"measured": "measured ", "reported": "achiev
 
 
 def kind_in_words(name: str) -> str:
-    """A kind of work in words."""
+    """Return a kind of work in words."""
     return _KINDS.get(name, name.replace("_", " "))
 
 
 def rate_alone(kind: Row) -> str | None:
-    """Rate that the heaviest operator of a kind of work achieved: `466 TFLOP/s`."""
+    """Return the rate of a kind's heaviest operator: `466 TFLOP/s`."""
     if kind["rate"] is None:
         return None
     prefix, least = prefixed(kind["rate"], DECIMAL, "")
@@ -48,25 +48,25 @@ def rate_alone(kind: Row) -> str | None:
 
 
 def roof_counts(kind: Row) -> bool:
-    """Return whether the nearest roof limits a kind's rate: operations by units, bytes by the memory."""
+    """Return whether the nearest roof limits the kind's rate: operations by arithmetic units, bytes by memory."""
     if kind["roof_ratio"] is None:
         return False
     return kind["roof"] in _RESOURCES if kind["rate_unit"] == "flop/s" else kind["roof"] == "dram"
 
 
 def rate_in_words(kind: Row) -> str | None:
-    """Rate that the heaviest operator of a kind of work achieved, and its part of the roof.
+    """Return the rate of a kind's heaviest operator, and its fraction of the roof.
 
-    As in `466 TFLOP/s, 36 % of the bf16 matrix peak, 66 % of the best reported rate`: a share of the rate that the
-    product is reported to reach, after that of the published peak.
+    Example: `466 TFLOP/s, 36 % of the bf16 matrix peak, 66 % of the best reported rate`. The second percentage relates
+    to the best rate reported for the product, the first to the published peak.
     """
     text = rate_alone(kind)
     if text is None or not roof_counts(kind):
         return text
-    # The source of the roof is named only where it is known.
+    # Name the roof's source only if it is known.
     whose = _WHOSE.get(kind["roof_source"] or "", "")
     if kind["rate_unit"] != "flop/s":
-        # Only the bytes that no cache can hold certainly come from memory.
+        # Only bytes that exceed every cache certainly come from memory.
         least = "at least " if kind["operator"] else ""
         return f"{text}, {least}{percent(kind['roof_ratio'])} of the {whose}memory bandwidth"
     name = " ".join(part for part in (kind["dtype"], _RESOURCES[kind["roof"]]) if part)
@@ -77,12 +77,12 @@ def rate_in_words(kind: Row) -> str | None:
 
 
 def is_one(name: str) -> bool:
-    """Return whether a kind of work is a singular noun: attention takes, matrix products take."""
+    """Return whether a kind of work is singular: attention takes, matrix products take."""
     return name not in _KINDS or name in _SINGULAR
 
 
 def percent(ratio: float | None) -> str:
-    """A share as a sentence says it: whole per cents, below one with one digit."""
+    """Format a share for a sentence: whole percentages, below one with one digit."""
     if ratio is None:
         return "an unknown part"
     return f"{100 * ratio:.0f} %" if ratio >= 0.01 or not ratio else f"{100 * ratio:.1g} %"
@@ -110,7 +110,7 @@ LABELS: Final = {
     "occupancy": "too few wavefronts in flight",
     "spill": "register spills",
 }
-#: A sentence on limits needs roofs that limit at least this part of the kernel time, and names those of this part.
+#: Minimum fraction of the kernel time that all roofs must limit for a sentence, and minimum for one roof to be named.
 _MOST: Final = 0.5
 _WORTH_NAMING: Final = 0.05
 _NAMED: Final = 2
@@ -118,9 +118,9 @@ _ROOFS: Final = ("compute_", "memory_")
 
 
 def limits_in_words(labels: Sequence[Mapping[str, Any]]) -> str | None:
-    """`DRAM traffic limits 58 % of the kernel time, vector arithmetic 41 %; ...`, without a full stop.
+    """Describe limits: `DRAM traffic limits 58 % of the kernel time, vector arithmetic 41 %; ...`, without a full stop.
 
-    `labels` are the document's `time_by_limit`, the largest first. None where roofs limit less than half of the time.
+    `labels` are the document's `time_by_limit`, largest first. None if roofs limit less than half of the time.
     """
     roofs = [one for one in labels if one["label"] in LABELS and one["label"].startswith(_ROOFS)]
     if sum(one["share_ratio"] for one in roofs) < _MOST:

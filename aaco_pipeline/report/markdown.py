@@ -1,6 +1,6 @@
 """Render a view as Markdown, for a pull request or a note.
 
-What a view says comes from its subject; plots are on the HTML pages alone.
+Each subject provides its view; plots are only on HTML pages.
 """
 
 import re
@@ -11,7 +11,7 @@ from aaco_pipeline.report.view import Code, Lines, Part, Sentence, Table, View
 
 
 def render_view(view: View) -> str:
-    """The view as a Markdown document; names from the capture are escaped, so that they are text and nothing else."""
+    """Render the view as a Markdown document; names from the capture are escaped."""
     parts = [f"# {_with_code(view.title)}"]
     for part in view.parts:
         parts += _rendered(part) if part.only != "terminal" else ()
@@ -33,7 +33,7 @@ def _rendered(part: Part) -> Iterator[str]:
 
 
 def _table(table: Table) -> Iterator[str]:
-    """A heading and a table with its first rows, and how many more there are."""
+    """Render a heading and the first rows of a table, and the number of further rows."""
     if heading := table.heading or table.title:
         yield f"## {heading}"
     texts = [[show(row) for show in table.columns.values()] for row in table.rows[: table.most]]
@@ -49,14 +49,14 @@ def _table(table: Table) -> Iterator[str]:
 
 
 def fenced(text: str, language: str) -> str:
-    """Code as it is, in a fence that nothing in it ends."""
+    """Render code in a fence that nothing in it can close."""
     longest = max((len(found) for found in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{in_lines(text.expandtabs(8))}{fence}"
 
 
 def markdown_text(text: str) -> str:
-    """Text that Markdown shows as it is, on one line."""
+    """Escape text for Markdown, on one line."""
     return _escaped(" ".join(in_a_line(text).split()))
 
 
@@ -65,8 +65,8 @@ def _escaped(text: str) -> str:
 
 
 def _with_code(text: str) -> str:
-    """Text that Markdown shows as it is, on one line, with what stands between two backticks as code."""
+    """Escape text for Markdown, on one line; text between two backticks becomes code."""
     parts = " ".join(in_a_line(text).split()).split("`")
     if len(parts) % 2 == 0 or not all(parts[1::2]):
-        return markdown_text(text)  # a name of the capture has backticks of its own
+        return markdown_text(text)  # a name from the capture contains backticks
     return "".join(f"`{part}`" if at % 2 else _escaped(part) for at, part in enumerate(parts))

@@ -1,6 +1,6 @@
-"""Show nights and their alerts: what each benchmark's verdict was, which alerts are open, and what to do next.
+"""Show nights and their alerts: each benchmark's verdict, open alerts, and next steps.
 
-Which events make an alert is decided in `aaco_pipeline.statistics.alerts`.
+`aaco_pipeline.statistics.alerts` decides which events raise an alert.
 """
 
 from collections.abc import Collection, Mapping
@@ -37,12 +37,12 @@ def sentence(alert: Row) -> str:
 
 
 def why(alert: Row) -> str:
-    """The reason for its state."""
+    """Give the reason for its state."""
     return f"{capital(alert['reasons'][0])}." if alert["reasons"] else "No reason was given."
 
 
 def next_step(alert: Row) -> str | None:
-    """Suggest what to do next; None for an alert that is over or acknowledged."""
+    """Suggest the next step; None for an alert that is closed or acknowledged."""
     if not alert["is_open"]:
         return None
     if alert["is_recovering"]:
@@ -58,13 +58,13 @@ def next_step(alert: Row) -> str | None:
 
 
 def benchmark(alert: Row) -> str:
-    """Name the benchmark: `resnet50 on migraphx`, with the class of hosts where it is known."""
+    """Name the benchmark: `resnet50 on migraphx`, with the class of hosts if known."""
     host = f", {alert['host']}" if alert["host"] else ""
     return f"{alert['workload']} on {alert['backend']}{host}"
 
 
 def effect(alert: Row) -> str | None:
-    """`1.045 times (1.031 … 1.059)`; None without an effect."""
+    """Format `1.045 times (1.031 … 1.059)`; None without an effect."""
     if alert["effect_ratio"] is None:
         return None
     limits = "" if alert["ci_low"] is None else f" ({alert['ci_low']:.3f} … {alert['ci_high']:.3f})"
@@ -75,7 +75,7 @@ Document = dict[str, Any]
 
 
 def alerts_document(lake: TraceLake) -> Document:
-    """`open` and `over`: alerts with their events, each newest first."""
+    """Collect `open` and `over` (closed) alerts with their events, each newest first."""
     events = lake.read("alerts").drop("campaign_id").sort("at", descending=True, maintain_order=True)
     told: dict[str, list[Document]] = {"open": [], "over": []}
     for row in alerts(events).sort("last_at", descending=True).iter_rows(named=True):
@@ -86,7 +86,7 @@ def alerts_document(lake: TraceLake) -> Document:
 
 
 def headline(document: Row) -> str:
-    """Say how much of the night is done, and how many benchmarks alert."""
+    """State the progress of the night, and the number of benchmarks with alerts."""
     rows = document["benchmarks"]
     if not rows:
         return f"Night of {document['night']}: nothing was planned."
@@ -98,12 +98,12 @@ def headline(document: Row) -> str:
 
 
 def name(row: Row) -> str:
-    """Name of a benchmark."""
+    """Return a benchmark's name."""
     return f"{row['workload']} on {row['backend']}"
 
 
 def advice_on(row: Row) -> str | None:
-    """Suggest what to do about a benchmark; None when nothing follows."""
+    """Suggest the next step for a benchmark; None if there is none."""
     alert, confirm_at = row["alert"], row["confirm_at"]
     if row["verdict"] is None:
         return "not judged yet; `aaco nightly` goes on with it tonight"
@@ -132,7 +132,7 @@ def _of_alert(alert: Row) -> str:
 
 
 def _effect(row: Row) -> str | None:
-    """Ratio to the baseline, with the interval where there is one."""
+    """Return the ratio to the baseline, with its interval if known."""
     if row["effect_ratio"] is None:
         return None
     interval = "" if row["ci_low"] is None else f" ({row['ci_low']:.3f}…{row['ci_high']:.3f})"
@@ -143,7 +143,7 @@ def _percent(ratio: float | None) -> str | None:
     return None if ratio is None else "> 100 %" if ratio > 1 else f"{100 * ratio:.2g} %"
 
 
-#: Alerts stand beneath the table, with what to do about them.
+#: Alerts are listed below the table, with next steps.
 COLUMNS: Final[Columns] = {
     "benchmark": lambda row: f"{row['workload']}:{row['backend']}",
     "verdict": lambda row: row["verdict"],
@@ -164,9 +164,10 @@ _OF_AN_ALERT = (
 def night_document(
     lake: TraceLake, night: date, confirm_at: Mapping[str, datetime], only: Collection[tuple[str, str]] | None = None
 ) -> Document:
-    """Gather the night's results so far, one entry a benchmark in the order of their names.
+    """Collect the night's results so far, one entry per benchmark, sorted by name.
 
-    `confirm_at` says from when on a campaign's finding can be confirmed; `only` names workloads and backends.
+    `confirm_at` is the earliest time at which a campaign's finding can be confirmed; `only` names workloads and
+    backends.
     """
     planned = lake.read("campaigns").filter(pl.col("night") == night).sort("workload", "backend", "planned_at")
     firsts = [row for row in planned.filter(pl.col("confirms").is_null()).to_dicts() if _is_wanted(row, only)]
@@ -210,7 +211,7 @@ def _benchmark(lake: TraceLake, planned: Document, second: str | None, standing:
 
 
 def _against(lake: TraceLake, campaign: str) -> Document:
-    """The candidate's baseline: one of the lake, or itself where there is none yet."""
+    """Return the candidate's baseline: one from the lake, or the candidate itself if there is none yet."""
     arms = {row["arm"]: row for row in lake.read("campaign_arms", campaign).to_dicts()}
     identifier = arms["baseline"]["baseline"]
     rows = [] if identifier is None else lake.read("baselines", identifier).to_dicts()
@@ -221,7 +222,7 @@ def _against(lake: TraceLake, campaign: str) -> Document:
 
 
 def _alert(planned: Document, standing: list[Document]) -> Document | None:
-    """The alert that speaks for the benchmark that night: one that is open, else the last that ended that night."""
+    """Return the benchmark's alert for that night: an open one, else the last one closed that night."""
     own = [
         row
         for row in standing
@@ -241,7 +242,7 @@ def _service_levels(lake: TraceLake, campaign: str) -> list[Document]:
 
 
 def night_view(document: Document) -> View:
-    """Lay out the night: a row a benchmark, then service levels and what to do next, one per line."""
+    """Lay out the night: a row per benchmark, then service levels and next steps, one per line."""
     rows = document["benchmarks"]
     parts: list[Part] = [Table(COLUMNS, rows, names=("benchmark",))]
     for row in rows:

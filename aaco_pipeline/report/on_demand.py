@@ -1,7 +1,7 @@
-"""Make a session's page and Perfetto trace when somebody asks, and keep them in the lake while they are current.
+"""Generate a session's page and Perfetto trace on request, and cache them in the lake while they are current.
 
-A kept view is current while the digest of its inputs, published tables and drawing code, is unchanged; one that is
-missing, torn or older is made again. `aaco ui` serves both from here; what they show is made by `html` and `perfetto`.
+A cached view is current while the digest of its inputs, published tables and drawing code, is unchanged; a missing,
+torn or outdated one is generated again. `aaco ui` serves both; `html` and `perfetto` define their content.
 """
 
 import json
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from aaco_pipeline.report.session.sentences import Document
 
 
-# Drawing code is imported where something is drawn: the list of stages needs none of it.
+# Drawing code is imported on demand, because the list of stages does not need it.
 
-#: The tables that a trace is drawn from.
+#: Tables needed for a trace.
 DRAWN: Final = (
     *("sessions", "processes", "iterations", "api_calls", "critical_path", "dispatches", "kernels", "memory_copies"),
     *("gaps", "markers", "scheduler_events", "clock_domains", "iteration_gaps", "iteration_grades"),
@@ -39,31 +39,31 @@ _PACKAGE: Final = Path(__file__).parents[1]
 
 
 def page_of(lake: TraceLake, session: str) -> bytes:
-    """The session's page in UTF-8, of a lake that cannot be written without being kept.
+    """Return the session's page in UTF-8; if the lake is read-only, the page is not cached.
 
-    LakeError when a table cannot be read, or when another process has been making the page for minutes.
+    LakeError if a table cannot be read, or if another process has been generating the page for minutes.
     """
     return _current(_PAGE, lake, session)
 
 
 def trace_of(lake: TraceLake, session: str) -> bytes:
-    """The session's trace, compressed. Kept, and errors, as `page_of`."""
+    """Return the session's compressed trace. Caching and errors are the same as for `page_of`."""
     return _current(_TRACE, lake, session)
 
 
 def make_page(lake: TraceLake, session: str) -> "Document":
-    """Make and keep the page, whether or not a current one is kept; what it says. LakeError as `page_of`."""
+    """Generate and cache the page even if it is current, and return its document. Errors as for `page_of`."""
     return _make(_PAGE, lake, session)
 
 
 def make_trace(lake: TraceLake, session: str) -> "TraceSummary":
-    """Make and keep the trace, whether or not a current one is kept; what it holds. LakeError as `page_of`."""
+    """Generate and cache the trace even if it is current, and return its summary. Errors as for `page_of`."""
     return _make(_TRACE, lake, session)
 
 
 @dataclass(frozen=True)
 class _View(Generic[_Made]):
-    """One kind of view: the stage of its name, where a session's lies, and how one is drawn into a file."""
+    """A kind of view: the stage with its name, its path in a session, and the function that draws it to a file."""
 
     stage: str
     place: Callable[[TraceLake, str], Path]
@@ -81,7 +81,7 @@ def _current(view: _View[_Made], lake: TraceLake, session: str) -> bytes:
             view.draw(lake, session, file := Path(folder, path.name))
             return file.read_bytes()
     with lake.drawing(session, path):
-        kept = lake.view(session, path, view.rests_on(lake, session))  # another process may have made it meanwhile
+        kept = lake.view(session, path, view.rests_on(lake, session))  # another process may have generated it
         if kept is not None:
             return kept
         _make(view, lake, session)
@@ -91,7 +91,7 @@ def _current(view: _View[_Made], lake: TraceLake, session: str) -> bytes:
 
 def _make(view: _View[_Made], lake: TraceLake, session: str) -> _Made:
     path = view.place(lake, session)
-    # Before anything is read: of tables published meanwhile the view may show more than this says, and is made again.
+    # Computed before reading: if tables are published meanwhile, the view is newer than its digest and is regenerated.
     rests_on = view.rests_on(lake, session)
     with lake.new_view(session, view.stage, path, rests_on) as file, lake_errors(path):
         return view.draw(lake, session, file)
@@ -113,7 +113,9 @@ def _draw_trace(lake: TraceLake, session: str, file: Path) -> "TraceSummary":
 
 
 def _page_rests_on(lake: TraceLake, session: str) -> str:
-    """A page shows how far its session is, all that it published, and the verdicts and the curve of its campaign."""
+    """Return a page's inputs: the session's progress and published tables, and its campaigns' verdicts and scaling
+    curve.
+    """
     from aaco_pipeline.report.session.document import campaign_of
 
     manifest, campaign = lake.manifest(session), campaign_of(lake, session)
@@ -131,7 +133,7 @@ def _digest(made_from: Iterable[object]) -> str:
 
 @cache
 def _code() -> str:
-    """The version of the code that draws: this room, and all that a module of it imports from."""
+    """Return the version of the drawing code: this package, and everything that a module of it imports."""
     modules = Path(__file__).parent.rglob("*.py")
     others = {room for module in modules for room in imported_rooms(module.read_text())}
     rooms = {"report", *(room for room in others if not room.startswith("report/"))}
@@ -142,21 +144,21 @@ _PAGE: Final = _View("report", TraceLake.report, _page_rests_on, _draw_page)
 _TRACE: Final = _View("perfetto_trace", TraceLake.trace, _trace_rests_on, _draw_trace)
 
 
-#: Before the paths of Dagster's own pages: links from them to reports then have the same host, port and cookie.
+#: Path prefix on the server of Dagster's pages, so that links from them to reports share host, port and cookie.
 _PREFIX: Final = "/aaco"
-#: Below it, paths as in the lake: a report finds its trace by a relative one.
+#: Paths below it match the lake, because a report finds its trace by a relative path.
 _ADDRESS: Final = re.compile(rf"{_PREFIX}/(?:reports|traces)/session_id=({SESSION_ID.pattern})/[a-z.]+")
 
 
 def address_of(path: Path) -> str:
-    """Path at which `aaco ui` serves a lake's report or trace, on the same host as Dagster's pages."""
+    """Return the path at which `aaco ui` serves a lake's report or trace, on the same host as Dagster's pages."""
     return "/".join((_PREFIX, *path.parts[-3:]))
 
 
 def content_of(lake: TraceLake, address: str) -> bytes | None:
-    """The page or trace for an address, generated unless a current one is cached; None for any other address.
+    """Return the page or trace at an address, generated unless a current one is cached; None for any other address.
 
-    LakeError when the session cannot be read; PassingLakeError while another process has been making it for minutes.
+    LakeError if the session cannot be read; PassingLakeError if another process has been generating it for minutes.
     """
     found = _ADDRESS.fullmatch(address)
     if found is None:

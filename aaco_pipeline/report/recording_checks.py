@@ -1,6 +1,6 @@
-"""Describe how quiet a machine is (`aaco quiet`) and what a recording lacks (`aaco check`).
+"""Describe how quiet a machine is (`aaco quiet`) and the gaps of a recording (`aaco check`).
 
-The findings themselves are computed in `aaco_pipeline.analysis`.
+`aaco_pipeline.analysis` computes the findings.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from aaco_pipeline.report.formatting import counted, duration, grouped, share
 from aaco_pipeline.report.session.sentences import Row, interval
 
 _TIMER: Final = "local_timer"
-#: Why the number of threads that wanted a CPU is not known.
+#: Reasons why the number of runnable threads is unknown.
 NO_RUNNABLE: Final = "/proc/stat does not say procs_running"
 _NAMELESS: Final = {"unseen": "nothing that was seen", "beside": "around handlers and switches"}
 
@@ -18,10 +18,10 @@ _NAMELESS: Final = {"unseen": "nothing that was seen", "beside": "around handler
 def machine_sentences(
     rows: Sequence[Row], runnable: Sequence[int] | None, seconds: float, reason: str | None
 ) -> list[str]:
-    """Report vanished time, the timer, other threads and interrupts, and how many threads wanted a CPU.
+    """Report lost time, the timer, other threads and interrupts, and the number of runnable threads.
 
-    `rows` are `machine_takes`; `reason` is why the kernel was not recorded, None where it was; `runnable` is None
-    where the host does not say it.
+    `rows` are `machine_takes`; `reason` is why the kernel was not recorded, or None; `runnable` is None if the host
+    does not report it.
     """
     whole = {row["cpu"]: row["of_ns"] for row in rows}
     total = sum(whole.values()) or 1
@@ -36,7 +36,7 @@ def machine_sentences(
     ticks = [row for row in rows if row["kind"] == "interrupt" and row["name"] == _TIMER]
     if ticks:
         count, taken = sum(row["occurrences"] for row in ticks), sum(row["taken_ns"] for row in ticks)
-        # While another thread has the CPU, the timer interrupts that one.
+        # While another thread has the CPU, the timer interrupts that thread.
         rate = count / max((total - _sum(rows, "thread") - _sum(rows, "state")) / 1e9, 1e-9)
         tick = f"The timer interrupts {rate:.0f} times a second; its handler takes {duration(taken / max(count, 1))}"
         said.append(f"{tick}{_typically([row['typical_gap_ns'] for row in ticks])}.")
@@ -78,7 +78,7 @@ def _most(rows: Sequence[Row]) -> str:
 
 
 def _typically(gaps: Sequence[int | None]) -> str:
-    """Typical length of a gap that holds the timer alone, from the medians of the CPUs that had one."""
+    """Return the typical length of a gap caused only by the timer, from the medians of the CPUs with such gaps."""
     known = [gap for gap in gaps if gap is not None]
     if not known:
         return ""
@@ -94,7 +94,7 @@ def _wanted(runnable: Sequence[int] | None, cpus: int) -> list[str]:
     return [f"On average {mean:.1f} threads wanted a CPU, {cpus} of them the probes."]
 
 
-#: Each finding by its name in `completeness_findings`.
+#: Findings by their names in `completeness_findings`.
 TITLES: Final[Mapping[str, str]] = {
     "false_idle_at_edges": "idle time at the edges may be false",
     "wait_for_unrecorded_work": "a wait for work that is not in the recording",
@@ -130,7 +130,7 @@ CONSEQUENCES: Final[Mapping[str, str]] = {
 
 
 def headline(findings: Sequence[Mapping[str, Any]]) -> str:
-    """Say in one sentence whether the recording can carry the answer."""
+    """State in one sentence whether the recording supports an answer."""
     if not findings:
         return "Nothing that it states shows a loss: it can carry the answer as far as a recording can tell."
     counts = {name: sum(one["severity"] == name for one in findings) for name in ("fault", "bound", "note")}
@@ -143,5 +143,5 @@ def headline(findings: Sequence[Mapping[str, Any]]) -> str:
 
 
 def consequences(finding: Mapping[str, Any]) -> list[str]:
-    """List which figures a finding affects, and how, one per line."""
+    """List the affected figures of a finding and the effect on each, one per line."""
     return [f"{words}: {', '.join(finding[name])}." for name, words in CONSEQUENCES.items() if finding[name]]

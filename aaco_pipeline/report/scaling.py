@@ -1,6 +1,6 @@
 """Show a scaling sweep: its sentence, its table and its plot.
 
-The fit itself is computed by `aaco_pipeline.statistics`.
+`aaco_pipeline.statistics` computes the fit.
 """
 
 import math
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the curve's table: how a point is shown in it, and the column of `scaling` that it sorts by."""
+    """A column of the curve's table: how to format a point, and the column of `scaling` for sorting."""
 
     name: str
     order: str | None
@@ -48,12 +48,12 @@ _COLUMNS: Final = (
 
 
 def filled(curve: Sequence[Row]) -> list[Column]:
-    """The columns in which any point of the curve has something."""
+    """Return the columns with a value for any point."""
     return [column for column in _COLUMNS if any(column.shown(row) is not None for row in curve)]
 
 
 def sentences(curve: Sequence[Row]) -> str:
-    """Summarize the curve in one or two sentences for each prompt length."""
+    """Summarize the curve in one or two sentences per prompt length."""
     return " ".join(_sentence(list(rows)) for _, rows in groupby(curve, key=lambda row: row["prompt_tokens"]))
 
 
@@ -90,7 +90,7 @@ _TICKS: Final = 4
 
 
 def placed_curve(curve: Sequence[Row]) -> dict[str, Any]:
-    """Throughput over batch size on a logarithmic axis: ticks with their places, and a series per prompt length."""
+    """Plot throughput over batch size on a logarithmic axis: ticks with positions, and one series per prompt length."""
     batches = sorted({row["batch_size"] for row in curve})
     highest: float = max(row["throughput_ci_high_per_s"] or row["throughput_per_s"] for row in curve)
     step = _round_step(highest / _TICKS)
@@ -116,6 +116,6 @@ def placed_curve(curve: Sequence[Row]) -> dict[str, Any]:
 
 
 def _round_step(rough: float) -> float:
-    """The smallest of 1, 2, 2.5, 5 x a power of ten that is not below `rough`."""
+    """Return the smallest of 1, 2, 2.5, 5 x a power of ten that is at least `rough`."""
     power = math.pow(10, math.floor(math.log10(rough)))
     return next(factor * power for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if factor * power >= rough)

@@ -1,6 +1,6 @@
-"""Print prose, tables and query results on a terminal or into a pipe, at the width of the screen.
+"""Print prose, tables and query results on a terminal or to a pipe, at the width of the screen.
 
-What is printed comes from the subjects' own modules; CSV and JSON are written by `aaco_pipeline.cli`.
+The subjects' own modules provide the content; `aaco_pipeline.cli` writes CSV and JSON.
 """
 
 import os
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
-#: Words up to this length, such as an id of a session, are never broken.
+#: Words up to this length, such as a session id, are never broken.
 LONGEST_WORD: Final = 50
-#: A name is cut in the middle before a column is left out, but never below this.
+#: Minimum length to which a name is cut in the middle before a column is left out.
 SHORTEST_NAME: Final = 24
 #: A column is left out before texts up to this length are wrapped.
 _SHORT_TEXT: Final = 32
-#: If nothing else fits, names are cut to this length, and longer words of sentences are broken.
+#: Last resort: names are cut to this length, and longer words in sentences are broken.
 _SHORT_WORD: Final = 12
 _BETWEEN_COLUMNS: Final = 3
 _EDGES: Final = 2
@@ -33,7 +33,7 @@ _EDGES: Final = 2
 
 @dataclass(eq=False)
 class Column:
-    """A column as it would be shown on a screen without end."""
+    """A column as shown without any width limit."""
 
     name: str
     texts: Sequence[str]
@@ -41,7 +41,7 @@ class Column:
 
     @property
     def heading(self) -> str:
-        """Its name as it is shown."""
+        """The name as displayed."""
         return self.name.lstrip("*")
 
     @cached_property
@@ -55,7 +55,7 @@ class Column:
 
     @cached_property
     def least(self) -> int:
-        """The narrowest it may be: figures are never broken, texts and headings between words alone."""
+        """The minimum width: figures are never broken, texts and headings only between words."""
         if self.is_name:
             return min(self.wanted, SHORTEST_NAME)
         if self.name.startswith("*"):
@@ -64,26 +64,26 @@ class Column:
 
     @cached_property
     def comfortable(self) -> int:
-        """The narrowest at which a short text is not wrapped."""
+        """The minimum width at which a short text is not wrapped."""
         return min(self.wanted, max(self.least, _SHORT_TEXT)) if self.is_text else self.least
 
     @property
     def is_text(self) -> bool:
-        """True if it holds neither names nor figures."""
+        """True if it contains neither names nor figures."""
         return not self.is_name and not self.name.startswith("*")
 
     @property
     def is_prose(self) -> bool:
-        """True if it holds sentences, whose words may be broken where nothing else helps."""
+        """True if it contains sentences, whose words may be broken as a last resort."""
         return self.is_text and any(" " in text for text in self.texts)
 
     def cut(self, width: int) -> Iterable[str]:
-        """Its texts; names no longer than `width`."""
+        """Return the texts, with names cut to `width`."""
         return (cut(text, width) for text in self.texts) if self.is_name else self.texts
 
 
 def kept_columns(columns: Sequence[Column], room: int, spare: Sequence[str]) -> list[Column]:
-    """The columns that fit, without as many of the spare ones as it takes; of those whichever then still fit."""
+    """Return the columns that fit: spare columns are dropped as needed, and restored if they still fit."""
 
     def fit(chosen: Sequence[Column]) -> bool:
         return table_width([column.comfortable for column in chosen]) <= room
@@ -100,13 +100,13 @@ def kept_columns(columns: Sequence[Column], room: int, spare: Sequence[str]) -> 
 
 
 def column_widths(columns: Sequence[Column], room: int) -> list[int]:
-    """Width of each column: room left goes to those that lack least, so that long texts share the rest."""
+    """Return each column's width: free space goes to the columns that lack least, and long texts share the rest."""
     widths = [column.comfortable for column in columns]
     if table_width(widths) > room:
         widths = [column.least for column in columns]
     soft = [place for place, column in enumerate(columns) if column.is_name or column.is_prose]
     while table_width(widths) > room and soft and widths[widest := max(soft, key=widths.__getitem__)] > _SHORT_WORD:
-        widths[widest] -= 1  # names and long words of sentences give way before any id or figure is broken
+        widths[widest] -= 1  # names and long words of sentences shrink before any id or figure is broken
     left = max(0, room - table_width(widths))
     lacks = sorted(range(len(columns)), key=lambda place: columns[place].wanted - widths[place])
     for done, place in enumerate(lacks):
@@ -116,7 +116,7 @@ def column_widths(columns: Sequence[Column], room: int) -> list[int]:
 
 
 def table_width(widths: Sequence[int]) -> int:
-    """Width of a table of columns of these widths."""
+    """Return the width of a table with these column widths."""
     return sum(widths) + _BETWEEN_COLUMNS * (len(widths) - 1) + _EDGES
 
 
@@ -125,7 +125,7 @@ def _longest_word(text: str) -> int:
 
 
 def cells_of(text: str) -> int:
-    """Terminal cells that the text takes."""
+    """Return the number of terminal cells that the text occupies."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -134,7 +134,7 @@ def cells_of(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """The text with its middle left out where it is too long: names often differ only at their end."""
+    """Cut a long text in the middle, because names often differ only at the end."""
     if cells_of(text) <= width:
         return text
     head = width // 2
@@ -146,25 +146,25 @@ _STYLES: Final[Mapping[Tone, str]] = {
     **{"": "", "strong": "bold", "aside": "dim"},
     **{"good": "bold green", "bad": "bold red", "open": "bold yellow"},
 }
-#: Width where neither a terminal nor COLUMNS states one, as in a file.
+#: Width if neither the terminal nor COLUMNS defines one, as for a file.
 _WIDTH_OF_A_FILE: Final = 160
-#: Words; one with a command in backticks in it has the command's spaces, too, and a number stays with its unit.
+#: Words; a command in backticks is one word including its spaces, and a number stays with its unit.
 _WORDS_OF_PROSE: Final = re.compile(r"(?:`[^`]*`|[^\s`]|`|(?<=[0-9]) (?=(?:[mµn]?s|%)(?![^\W_])))+")
 
 
 def open_screen(stream: TextIO | None = None) -> "Console":
-    """A console on `stream`, standard output by default: as wide as the terminal, else as COLUMNS says, else 160."""
+    """Open a console on `stream` (default: standard output) with the width of the terminal, COLUMNS, or 160."""
     from rich.console import Console
     from rich.segment import Segment
 
     class Piped(Console):
         def render(self, renderable: "RenderableType", options: "ConsoleOptions | None" = None) -> "Iterable[Segment]":
             for segment in super().render(renderable, options):
-                # Segments of control are rich's own, to move the cursor of a bar of progress.
+                # Control segments are rich's cursor movements for a progress bar.
                 yield segment if segment.control else Segment(in_lines(segment.text), segment.style)
 
         def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # rich would exit with 1; that a reader has gone is no fault
+            raise BrokenPipeError  # rich would exit with 1, but a closed reader is not an error
 
     out = stream or sys.stdout
     known = out.isatty() or os.environ.get("COLUMNS", "").isdecimal()
@@ -172,7 +172,7 @@ def open_screen(stream: TextIO | None = None) -> "Console":
 
 
 def print_view(view: View, stream: TextIO | None = None) -> None:
-    """Print a view, on standard output unless told otherwise."""
+    """Print a view, by default on standard output."""
     _print_parts(open_screen(stream), view)
 
 
@@ -201,9 +201,10 @@ def _print_parts(screen: "Console", view: View) -> None:
 
 
 def print_prose(screen: "Console", text: str, style: str = "") -> None:
-    """Sentences, wrapped between words; a command in backticks is one word, so that it can be copied from one line.
+    """Print sentences wrapped between words; a command in backticks is one word, so that it can be copied from one
+    line.
 
-    Where there is colour, it stands in a style of its own and without its backticks.
+    With colour, commands have their own style and no backticks.
     """
     from rich.text import Text
 
@@ -227,7 +228,7 @@ def print_prose(screen: "Console", text: str, style: str = "") -> None:
 def print_table(
     screen: "Console", columns: Mapping[str, Callable[[Any], str | None]], rows: Sequence[Any], **layout: Any
 ) -> None:
-    """A table, nothing without rows. `columns` says how a row is shown in each; `layout` is that of `print_cells`."""
+    """Print a table; nothing without rows. `columns` formats each row; `layout` is as for `print_cells`."""
     if rows:
         print_cells(screen, list(columns), [[show(row) for show in columns.values()] for row in rows], **layout)
 
@@ -242,10 +243,10 @@ def print_cells(
     spare: Sequence[str] = (),
     whole: str = "--json",
 ) -> None:
-    """A table of texts; a column whose name begins with `*` is flush right, and a missing value is a dash.
+    """Print a table of texts; columns whose name begins with `*` are right-aligned, and missing values are dashes.
 
-    Where the screen is narrow, first the columns in `names` are cut in the middle and texts wrapped, then those in
-    `spare` are left out one after the other; `whole` is the option that shows them all.
+    On a narrow screen, columns in `names` are cut in the middle and texts wrapped first; then columns in `spare` are
+    left out one by one. `whole` is the option that shows all columns.
     """
     cells = [[MISSING if text is None else in_a_line(text) for text in row] for row in rows]
     headings = map(in_a_line, columns)
@@ -261,11 +262,11 @@ def print_cells(
 
 
 def draw(screen: "Console", columns: Sequence[Column]) -> None:
-    """A table of these columns, as wide as it needs to be and no wider than the screen; no line ends in spaces."""
+    """Draw a table of these columns, no wider than necessary or than the screen; lines have no trailing spaces."""
     widths = column_widths(columns, screen.width)
     print_trimmed(screen, _table(columns, widths, (), has_heading=True))
     rows = zip(*(column.cut(width) for column, width in zip(columns, widths, strict=True)), strict=True)
-    # Rows that need no wrapping are set here, which is fast for many rows. Names were cut to fit.
+    # Fast path for many rows that need no wrapping. Names were already cut to fit.
     wraps = [
         place
         for place, (column, width) in enumerate(zip(columns, widths, strict=True))
@@ -286,7 +287,7 @@ def draw(screen: "Console", columns: Sequence[Column]) -> None:
 def _table(
     columns: Sequence[Column], widths: Sequence[int], rows: Iterable[Sequence[str]], *, has_heading: bool
 ) -> "RenderableType":
-    """Rows in columns of these widths, in which texts that are longer are wrapped."""
+    """Build rows with columns of these widths; longer texts are wrapped."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -301,7 +302,7 @@ def _table(
 
 
 def _lines(columns: Sequence[Column], widths: Sequence[int], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Rows in which every text fits its column, set as the headings above them are; no empty ones."""
+    """Build rows whose texts all fit, aligned like their headings; no empty ones."""
     set_columns = [
         [f"{' ' * (width - cells_of(text))}{text}" for text in texts]
         if column.name.startswith("*")
@@ -314,7 +315,7 @@ def _lines(columns: Sequence[Column], widths: Sequence[int], rows: Iterable[Sequ
 
 
 def print_trimmed(screen: "Console", renderable: "RenderableType") -> None:
-    """Print it without spaces at the ends of its lines, and without its empty lines."""
+    """Print without trailing spaces and empty lines."""
     from rich.segment import Segment
     from rich.text import Text
 
@@ -326,9 +327,9 @@ def print_trimmed(screen: "Console", renderable: "RenderableType") -> None:
 
 
 _LEFT_OUT: Final = "…"
-#: Rows that are shown; of more rows the first and the last half of as many.
+#: Maximum number of rows; of longer results the first and last halves are shown.
 _SHOWN_ROWS: Final = 40
-#: Columns that one end may show more of than the other.
+#: Maximum difference between the numbers of columns shown at each end.
 _UNEVEN: Final = 2
 
 
@@ -341,9 +342,10 @@ def print_result(
     numeric: Sequence[str],
     goes_on: bool,
 ) -> None:
-    """A table and what of it is shown; where it `goes_on`, `rows` are its first ones. `show` gives a value's text.
+    """Print a result table and how much of it is shown. If it `goes_on`, `rows` are only its first rows. `show` formats
+    a value.
 
-    Ids and figures are never broken. Texts that are longer, or of several words, are cut in the middle.
+    Ids and figures are never broken. Texts that are longer, or have several words, are cut in the middle.
     """
     shown = _shown_rows(rows, show, goes_on=goes_on)
     every = [
@@ -366,7 +368,7 @@ def _counts(noun: str, count: int, shown: int, more: str = "") -> str:
 
 
 def _shown_rows(rows: Sequence[Sequence[object]], show: Callable[[object], str], *, goes_on: bool) -> list[list[str]]:
-    """The rows as texts, of many the first and the last with a row of marks between."""
+    """Format the rows as texts; of many rows, the first and last with a separator row in between."""
 
     def texts(some: Sequence[Sequence[object]]) -> list[list[str]]:
         return [[MISSING if value is None else in_a_line(show(value)) for value in row] for row in some]
@@ -386,7 +388,7 @@ def _column(name: str, texts: Sequence[str]) -> Column:
 
 
 def _kept(columns: Sequence[Column], room: int, rows: int) -> list[Column]:
-    """All columns, or as many from both ends as fit with one of marks between them; the first is always there."""
+    """Return all columns, or as many from both ends as fit with a separator column; the first is always included."""
     if table_width([column.least for column in columns]) <= room:
         return list(columns)
     mark = Column(_LEFT_OUT, [_LEFT_OUT] * rows, is_name=False)

@@ -1,4 +1,4 @@
-"""One subject as data: its title, and sentences, lists and tables in reading order.
+"""A subject as data: its title, and sentences, lists and tables in reading order.
 
 Each medium has one renderer: `terminal.print_view`, `markdown.render_view`, `html.page`. JSON is the document itself.
 """
@@ -9,13 +9,13 @@ from typing import Any, Literal, TypeAlias
 
 Columns = Mapping[str, Callable[[Any], str | None]]
 Medium = Literal["terminal", "markdown"]
-#: `good`, `bad` and `open` mark the answer itself, `strong` and `aside` what matters more or less.
+#: `good`, `bad` and `open` mark the answer itself, `strong` and `aside` more or less important text.
 Tone = Literal["", "good", "bad", "open", "strong", "aside"]
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A paragraph, in which commands stand between backticks. An empty one is a blank line on a terminal."""
+    """A paragraph with commands in backticks. An empty one is a blank line on a terminal."""
 
     text: str
     tone: Tone = ""
@@ -24,7 +24,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Lines:
-    """A list of sentences under a heading, which a terminal prints only where it is `headed`; nothing without lines."""
+    """A list of sentences under a heading, which a terminal prints only if `headed`; left out if empty."""
 
     heading: str
     lines: Sequence[str]
@@ -62,7 +62,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Code:
-    """Code under a heading, shown as it is; not on a terminal."""
+    """Code under a heading, shown unchanged; not on a terminal."""
 
     heading: str
     text: str
@@ -72,7 +72,7 @@ class Code:
 
 @dataclass(frozen=True)
 class View:
-    """A title, with the id of its subject where a terminal prints one before it, and the parts in reading order."""
+    """A title, with the subject's id if a terminal prints one before it, and the parts in reading order."""
 
     title: str
     parts: Sequence["Part"]
@@ -84,5 +84,5 @@ Part: TypeAlias = Sentence | Lines | Table | Code | View
 
 
 def sentences(texts: Iterable[str | None], tone: Tone = "", only: Medium | None = None) -> list[Part]:
-    """One `Sentence` for each text that there is."""
+    """Return one `Sentence` for each non-empty text."""
     return [Sentence(text, tone, only) for text in texts if text is not None]

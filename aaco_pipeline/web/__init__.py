@@ -1,1 +1,1 @@
-"""Everything that browsers reach: the door before each of our servers, and the servers themselves."""
+"""Web servers: access control in front of each server, and the servers themselves."""

@@ -1,7 +1,7 @@
-"""One of Dagster's console scripts, whose temporary files, sockets above all, go into a folder that is named.
+"""Run one of Dagster's console scripts with its temporary files, mainly sockets, in a given folder.
 
-`python -m aaco_pipeline.web.dagster_program FOLDER PROGRAM ARGUMENTS...`. The environment stays as it is: what runs
-launch, measured programs among it, has the temporary folder that the person chose.
+`python -m aaco_pipeline.web.dagster_program FOLDER PROGRAM ARGUMENTS...`. The environment is unchanged: processes
+started by runs, including measured programs, use the user's own temporary folder.
 """
 
 import sys
@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 
 
 def run_program(folder: str, program: str, arguments: Sequence[str]) -> None:
-    """Be `program`, found by its public name, until it ends."""
+    """Run `program`, found by its public name, in this process until it ends."""
     tempfile.tempdir = folder
     sys.argv = [program, *arguments]
     (script,) = entry_points(group="console_scripts", name=program)

@@ -1,6 +1,6 @@
 """The processes of `aaco ui`: code servers, Dagster's web server and its daemon.
 
-Their sockets are where no other user reaches them.
+Their sockets are in a folder that no other user can access.
 """
 
 import json
@@ -18,9 +18,9 @@ from aaco_pipeline.resources.project import WORKSPACE, Project
 from aaco_pipeline.resources.services import Service
 from aaco_pipeline.web.dagster_webserver import Settings
 
-#: At Dagster's own level, info, every tick of every sensor is a line.
+#: At info, Dagster's default level, every sensor tick logs a line.
 _LEVEL: Final = "warning"
-#: Options of `dagster code-server start` by a module's key in workspace.yaml.
+#: Options of `dagster code-server start` for each module key in workspace.yaml.
 _POINTERS: Final = {
     "module_name": "-m",
     "attribute": "-a",
@@ -31,7 +31,7 @@ _POINTERS: Final = {
 
 @contextmanager
 def socket_folder() -> Iterator[Path]:
-    """A folder that only this user may enter; its path is short, as a socket's has to be."""
+    """Create a folder that only this user can access; its path is short because socket paths are limited."""
     folder = temporary_folder("aaco-")
     try:
         yield folder
@@ -42,7 +42,7 @@ def socket_folder() -> Iterator[Path]:
 def dagster_services(
     project: Project, folder: Path, listening: socket.socket, host: str, allowed_hosts: tuple[str, ...]
 ) -> list[Service]:
-    """List the processes of `aaco ui` in the order in which they start. Sockets are in `folder`."""
+    """List the processes of `aaco ui` in start order. Their sockets are in `folder`."""
     workspace, own = project.settings(WORKSPACE), folder / WORKSPACE
     code_servers, served = [], []
     for number, (name, pointer) in enumerate(_modules_of(workspace).items()):
@@ -51,7 +51,7 @@ def dagster_services(
         code_servers.append(Service(f"the code server of {name}", _program(folder, "dagster", *arguments), ready=place))
         served.append({"grpc_server": {"socket": place, "location_name": name}})
     own.write_text(json.dumps({"load_from": served}))
-    # The second file says where to reach what the first names; what it does not know, Dagster starts for itself.
+    # The second file has the addresses of the code locations in the first; Dagster starts any other location itself.
     workspaces = [text for path in (workspace, *([own] if served else [])) for text in ("-w", str(path))]
     common = [*workspaces, "--code-server-log-level", _LEVEL]
     settings = Settings(str(project.lake), str(folder), listening.fileno(), host, allowed_hosts)
@@ -65,9 +65,9 @@ def dagster_services(
 
 
 def _modules_of(workspace: Path) -> dict[str, list[str]]:
-    """The modules that a workspace.yaml loads, by the name of the code location, as options of a code server.
+    """Return the modules loaded by a workspace.yaml, by code location, as options of a code server.
 
-    Other kinds, and what another interpreter is to load, are left to Dagster, which starts them beside each program.
+    Dagster itself starts the other kinds, and modules for another interpreter, next to each program.
     """
     document = read_yaml(workspace)
     entries = document.get("load_from") if isinstance(document, dict) else None

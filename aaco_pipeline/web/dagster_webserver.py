@@ -1,6 +1,6 @@
-"""Dagster's web server behind the door, on a socket that `aaco ui` listens on already; beside it the lake's reports.
+"""Dagster's web server behind the access check, on a socket that `aaco ui` has opened; also serves the lake's reports.
 
-`python -m aaco_pipeline.web.dagster_webserver SETTINGS ARGUMENTS...`: the settings as JSON, the arguments those of
+`python -m aaco_pipeline.web.dagster_webserver SETTINGS ARGUMENTS...`: SETTINGS is JSON, ARGUMENTS are those of
 `dagster-webserver`.
 """
 
@@ -25,11 +25,11 @@ _PROGRAM: Final = "dagster-webserver"
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings that this process is started with. Its secrets are made here and leave it by the printed link alone."""
+    """Settings of this process. Its secrets are created here; only the printed link exposes one."""
 
     lake: str
     folder: str
-    #: The descriptor of the socket, which this process inherits.
+    #: File descriptor of the inherited socket.
     listening: int
     host: str
     allowed_hosts: tuple[str, ...]
@@ -39,10 +39,10 @@ class Settings:
 
 
 def serve(settings: Settings, arguments: list[str]) -> None:
-    """Run Dagster's program up to where it would serve its application, and serve that behind the door instead.
+    """Run Dagster's program until it would serve its application, and serve that behind the access check instead.
 
-    The door stands before the socket, not in the application: were Dagster to serve in another way one day, it would
-    find the port taken.
+    The check is bound to the socket, not to the application: if a future Dagster serves differently, the port is in use
+    and startup fails.
     """
     listening = socket.socket(fileno=settings.listening)
     port = port_of(listening)
@@ -55,7 +55,7 @@ def serve(settings: Settings, arguments: list[str]) -> None:
         lake = TraceLake(settings.lake)
         both = contents_app(lambda address: content_of(lake, address), app)
         names = names_of(settings.host, port, settings.allowed_hosts)
-        with suppress(KeyboardInterrupt):  # the end that it is meant to have
+        with suppress(KeyboardInterrupt):  # the normal way to stop
             by_proxy = bool(settings.allowed_hosts)
             server_behind_the_door(both, listening, names, announce, by_proxy=by_proxy).run(sockets=[listening])
 

@@ -1,8 +1,8 @@
-"""The door before every web server of ours: who may come in, and by which link. Pure ASGI, standard library alone.
+"""Access control for all web servers of this package: checks hosts, origins and login links. Pure ASGI, stdlib only.
 
-A request passes when its Host and Origin are names of this server, no other site caused it, and it carries the cookie
-that the printed link gives. What lies behind is not looked at, but for one rule of Dagster's: `/graphql` takes POST
-with JSON alone.
+A request passes if its Host and Origin are names of this server, no other site caused it, and it carries the cookie set
+by the printed link. The requests themselves are not inspected, with one exception for Dagster: `/graphql` accepts only
+POST with JSON.
 """
 
 import hmac
@@ -46,10 +46,11 @@ class Names:
 
 
 def names_of(host: str, port: int, allowed: tuple[str, ...] = ()) -> Names:
-    """The names of a server that listens on `host`: loopback's, its own, and `allowed` ones, also behind HTTPS.
+    """Return the names of a server listening on `host`: loopback names, its own, and `allowed` names, also behind
+    HTTPS.
 
-    An allowed NAME is meant with the server's port and with a browser's default one, NAME:PORT with that port alone.
-    UsageError for what is not a name.
+    An allowed NAME matches the server's port and the browser's default port; NAME:PORT matches only that port.
+    UsageError for an invalid name.
     """
     own = {f"{name}:{port}" for name in (*_LOOPBACK, _bracketed(host))}
     if port == 80:
@@ -69,31 +70,31 @@ def _bracketed(host: str) -> str:
 
 
 class Keys:
-    """The secrets of one start: the cookie's value, and links of which each opens once.
+    """Secrets of one server start: the cookie's value, and links that each open once.
 
-    A link that leaks after its use (a terminal's history, a log, a shared screen) opens nothing. Whoever comes with a
-    used link and no cookie, with a second browser for instance, has a new one announced, one at a time.
+    A link that leaks after its use (terminal history, log, shared screen) is worthless. Opening a used link without a
+    cookie, for example in a second browser, announces a new link; only one unused link exists at a time.
     """
 
     def __init__(self, announce: Callable[[str], None]) -> None:
-        """`announce` is given each new token; it must reach the person who started the server, and nobody else."""
+        """`announce` receives each new token; it must reach only the user who started the server."""
         self._announce = announce
         self.cookie: Final = secrets.token_urlsafe(_TOKEN_BYTES)
         self._tokens: list[str] = []
         self._newest_is_unused = False
 
     def announce(self) -> None:
-        """Make a link's token and announce it, unless there is one that nobody has used."""
+        """Create and announce a link token, unless an unused one exists."""
         if not self._newest_is_unused:
             self._tokens.append(secrets.token_urlsafe(_TOKEN_BYTES))
             self._newest_is_unused = True
             self._announce(self._tokens[-1])
 
     def knows(self, token: str) -> bool:
-        return any([_same(token, own) for own in self._tokens])  # noqa: C419 - all of them, in the same time
+        return any([_same(token, own) for own in self._tokens])  # noqa: C419 - constant time: compare every token
 
     def use(self, token: str) -> bool:
-        """Let a link in that was not used before."""
+        """Accept a link that has not been used yet."""
         unused = self._newest_is_unused and _same(token, self._tokens[-1])
         if unused:
             self._newest_is_unused = False
@@ -105,7 +106,7 @@ def _same(one: str, other: str) -> bool:
 
 
 class Door:
-    """The middleware: `app` sees the requests that pass, and nothing of any other."""
+    """Middleware: `app` sees only the requests that pass."""
 
     def __init__(self, app: App, names: Names, cookie_name: str, keys: Keys) -> None:
         self._app = app
@@ -130,7 +131,9 @@ class Door:
         return await refuse(scope, receive, send, refusal)
 
     def _misnamed(self, scope: Scope, headers: dict[bytes, str]) -> str | None:
-        """Why not even a link is looked at: another server is meant, or another page asks."""
+        """Return why a request is refused before its link is checked: it targets another server, or another page caused
+        it.
+        """
         if not scope["path"].startswith("/"):
             return _NO_TEXT
         if headers.get(b"host") not in self._names.hosts:
@@ -152,10 +155,10 @@ class Door:
         return len(values) == 1 and _same(values[0], self._keys.cookie)
 
     async def _open(self, token: str, headers: dict[bytes, str], send: Send) -> None:
-        """Answer the printed link."""
+        """Answer a request for the printed link."""
         if headers.get(b"sec-fetch-site", "none") not in ("none", "same-origin"):
-            # Clicked in a page, such as a terminal or a chat in the browser: no redirect of it would carry the strict
-            # cookie. The same link opened by a page of ours does, so that nothing is decided, nor used up, before.
+            # A link clicked on another page, such as a terminal in the browser: a redirect would not carry the strict
+            # cookie. A page of ours opens the link again, so nothing is decided or used up before that.
             return await _answer(send, 200, "Opening …", (b"refresh", f"0;url=/?token={token}".encode()))
         if not self._keys.knows(token):
             return await _answer(send, 403, _NOT_IN)
@@ -169,7 +172,7 @@ class Door:
 
 
 def _single_headers(scope: Scope) -> dict[bytes, str] | None:
-    """The headers that decide, each at most once; None when one is there twice, as two readers may take either."""
+    """Return the deciding headers, or None if one occurs twice, because two readers may pick different ones."""
     found: dict[bytes, str] = {}
     for name, value in scope["headers"]:
         if name.lower() in _SINGLE:
@@ -187,7 +190,7 @@ def _link_token(scope: Scope) -> str | None:
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, line: str) -> None:
-    """Answer 403 with a line of text, or close a WebSocket before it opens."""
+    """Answer 403 with one line of text, or close a WebSocket before it opens."""
     if scope["type"] == "websocket":
         await receive()
         return await send({"type": "websocket.close", "code": 4403})
@@ -200,7 +203,7 @@ def _with_headers(send: Send) -> Send:
             headers = [(name.lower(), value) for name, value in message.get("headers", ())]
             replaced = {name for name, _ in _ADDED}
             kept = [(name, value) for name, value in headers if name not in replaced]
-            # A policy of its own, so that Dagster's stays as it is: a browser obeys both.
+            # A separate policy that leaves Dagster's unchanged: browsers enforce both.
             added = [*_ADDED, (b"content-security-policy", b"frame-ancestors 'self'")]
             if all(name != b"cache-control" for name, _ in kept):
                 added.append((b"cache-control", b"private, no-cache"))

@@ -1,6 +1,6 @@
-"""Listen and serve behind the door: files by their addresses, and only for the user who runs the server.
+"""Listen and serve behind the access check: files by address, only for the user who runs the server.
 
-Who may come in over a link is decided in `door`.
+`door` decides which links grant access.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED: Final = "01"
 _ANOTHERS: Final = "Not let in: this connection is another user's of this machine."
 Listening = socket.socket
-#: Time that unfinished answers still get at the end.
+#: Time that unfinished responses get at shutdown.
 _GRACE_SECONDS: Final = 3
 _BACKLOG: Final = 2048
 LOOPBACK: Final = "127.0.0.1"
@@ -30,7 +30,7 @@ _KINDS: Final = {".html": "text/html; charset=utf-8", ".json": "application/json
 
 
 class OwnUser:
-    """The middleware: `app` sees connections of this user, of root, and of other machines."""
+    """Middleware: `app` sees only connections of this user, of root, and of other machines."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -42,14 +42,14 @@ class OwnUser:
 
 
 def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:
-    """Decide by the user who holds the client's end, an (address, port); one of another machine is in no table here."""
+    """Return whether this user owns the client's end, an (address, port); remote clients are in no local table."""
     address = ip_address(client[0])
     users = set(_users(address, client[1], server[1]))
     return users <= {0, os.geteuid()} if users else not (_plain(address).is_loopback)
 
 
 def _users(address: IPv4Address | IPv6Address, port: int, to_port: int) -> Iterator[int]:
-    """Users of the established connections from an address and port to a port. A closed one has no user any more."""
+    """Return the users of established connections from an address and port to a port; closed connections have none."""
     plain = _plain(address)
     names = {f"{_words(one)}:{port:04X}" for one in (plain, _mapped(plain))}
     for table in _TABLES:
@@ -69,13 +69,13 @@ def _mapped(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
 
 
 def _words(address: IPv4Address | IPv6Address) -> str:
-    """An address as the kernel prints it: words of 32 bits in this machine's byte order."""
+    """Return an address as the kernel prints it: 32-bit words in this machine's byte order."""
     packed = address.packed
     return "".join(f"{int.from_bytes(packed[at : at + 4], sys.byteorder):08X}" for at in range(0, len(packed), 4))
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens on `host` and `port` (0: a free one); UsageError when that cannot be had."""
+    """Open a listening socket on `host` and `port` (0: any free port); UsageError if that fails."""
     try:
         family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -90,7 +90,7 @@ def port_of(listening: socket.socket) -> int:
 
 
 def link_to(host: str, port: int, token: str) -> str:
-    """The link to print; where a server listens on every address, by the loopback one."""
+    """Return the link to print; it uses the loopback address if the server listens on all addresses."""
     name = LOOPBACK if host in _ANYWHERE else f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}/?token={token}"
 
@@ -98,21 +98,21 @@ def link_to(host: str, port: int, token: str) -> str:
 def server_behind_the_door(
     app: App, listening: socket.socket, names: Names, announce: Callable[[str], None], *, by_proxy: bool = False
 ) -> uvicorn.Server:
-    """A server of `app`, to be run on the socket; `announce` is given a link's token now, and whenever one is new.
+    """Create a server for `app`, to run on the socket; `announce` receives the current link token and every new one.
 
-    Connections of other users of this machine are refused, unless `by_proxy`: a proxy runs as any user.
+    Connections of other users of this machine are refused, unless `by_proxy`: a proxy may run as any user.
     """
     keys = Keys(announce)
     keys.announce()
     door = Door(app, names, f"aaco_{port_of(listening)}", keys)
-    # h11 hands on the target of a request as it came, and refuses a missing or second Host; a line of the access log
-    # would hold the link.
+    # h11 passes request targets through unchanged and refuses a missing or second Host; an access log would contain the
+    # link.
     settings = uvicorn.Config(
         door if by_proxy else OwnUser(door),
         http="h11",
         log_level="warning",
         access_log=False,
-        proxy_headers=False,  # whoever asks would name another client
+        proxy_headers=False,  # otherwise clients could claim another address
         server_header=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
@@ -120,9 +120,9 @@ def server_behind_the_door(
 
 
 def contents_app(find: Callable[[str], bytes | None], otherwise: App | None = None, *, first: str = "") -> App:
-    """Serve what `find` returns for a path; where it returns nothing, `otherwise` answers, else 404.
+    """Serve the result of `find` for a path; if there is none, `otherwise` answers, or 404.
 
-    An expected error is answered by its line, with 503 where asking again may do. `first` is where `/` leads.
+    An expected error is answered with its message, with status 503 if a retry may help. `/` redirects to `first`.
     """
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,5 +1,5 @@
-"""Campaigns: sets of fresh sessions that are measured together, so that a verdict on a change is sound.
+"""Campaigns: sets of fresh sessions measured together, so that a verdict on a change is sound.
 
-`plan` fixes what is measured and in which order; `measuring` measures it; `judging` asks the statistics; `running` does
-all of it. Dagster's side is `aaco_pipeline.automation.campaigns`.
+`plan` defines what is measured and in which order, `measuring` measures it, `judging` applies the statistics, and
+`running` does all of it. The Dagster code is in `aaco_pipeline.automation.campaigns`.
 """

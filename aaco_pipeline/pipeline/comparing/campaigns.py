@@ -1,6 +1,6 @@
-"""Name and publish what spans sessions: comparisons, nights, searches, baselines and sweeps are campaigns in the lake.
+"""Name and publish records that span sessions: comparisons, nights, searches, baselines and sweeps are campaigns.
 
-What is published is declared in `aaco_pipeline.lake.tables`; each subject's module decides when.
+`aaco_pipeline.lake.tables` declares the tables; each subject's module decides when to publish.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ Tables = dict[str, pl.DataFrame]
 
 
 def new_name(kind: str) -> tuple[str, datetime]:
-    """Return a new id, `KIND-YYYYMMDDTHHMMSSZ-<8 hex>`, and the time in it."""
+    """Return a new id, `KIND-YYYYMMDDTHHMMSSZ-<8 hex>`, and the time that it contains."""
     now = datetime.now(UTC)
     return f"{kind}-{new_session_id(now=now)}", now
 
@@ -25,10 +25,10 @@ def new_name(kind: str) -> tuple[str, datetime]:
 def publish(
     lake: TraceLake, identifier: str, stage: str, tables: Mapping[str, pl.DataFrame | Sequence[Mapping[str, Any]]]
 ) -> Tables:
-    """Publish the tables of one stage of a campaign, cast to their contracts, and return them as published.
+    """Publish the tables of one campaign stage, cast to their contracts, and return them as published.
 
     Args:
-        tables: By table a frame without the key, or rows; columns that a table lacks become null.
+        tables: For each table, a frame without the key, or rows; missing columns become null.
     """
     frames = {
         name: to_contract(

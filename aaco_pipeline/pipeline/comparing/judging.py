@@ -1,6 +1,6 @@
-"""Judge a campaign: latencies give its verdict, traced sessions its causes, identical arms the A/A ledger.
+"""Judge a campaign: verdicts from latencies, causes from traced sessions, the A/A ledger from identical arms.
 
-The statistics are `aaco_pipeline.statistics`. Campaigns that have no verdict yet are found here too.
+The statistics are in `aaco_pipeline.statistics`. This module also finds campaigns without a verdict.
 """
 
 import hashlib
@@ -39,27 +39,26 @@ from aaco_pipeline.statistics.verdicts.session_quantiles import (
     session_quantiles,
 )
 
-#: The stage that publishes what is judged: with it a campaign is done.
+#: Stage that publishes the judgement, which completes a campaign.
 STAGE: Final = "judging"
 _BASELINE: Final = "baseline"
-#: Facts of an environment that may differ between arms on purpose: the software that runs the model.
+#: Environment facts that may differ between arms on purpose: the software that runs the model.
 _OF_THE_SOFTWARE: Final = ("python", "package", "environment_variable", "cache")
-#: Sessions, or facts of an environment, that a remark names at most.
+#: Maximum number of sessions or environment facts named in a remark.
 _MOST_NAMED: Final = 3
-#: Keys of a cache that do not hold its state, and the provider that has no cache.
+#: Keys of a cache that do not describe its state, and the provider that has no cache.
 _OF_A_CACHE: Final = r"_(?:files|digest)$"
 _KEEPS_NO_CACHE: Final = "CPUExecutionProvider"
-#: The category of `environment` that identifies the machine and GPUs a session ran on.
+#: Category of `environment` that identifies the machine and GPUs of a session.
 _IDENTITY: Final = "identity"
 _FACTS: Final = ("session_id", "fingerprint", "device", "boot_id")
 
 
 def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
-    """Publish and return the tables of the campaign's judgement, from what its finished blocks measured.
+    """Judge a campaign from its finished blocks; publish the resulting tables and return them.
 
-    These are `verdicts`, `attributions` and `selections` of every arm against the baseline, `aa_ledger` where two arms
-    are the same request of the same file, and `service_levels` where limits were agreed. UsageError when no block is
-    finished.
+    The tables are `verdicts`, `attributions` and `selections` for every arm and the baseline, `aa_ledger` if two arms
+    are the same request of the same file, and `service_levels` if limits were set. UsageError if no block is finished.
     """
     if is_between_nights(lake, campaign):
         raise UsageError(f"campaign {campaign} compares nights of other campaigns; the next night judges it")
@@ -98,17 +97,19 @@ def judge_campaign(lake: TraceLake, campaign: str) -> Tables:
 
 
 def timed_sessions(lake: TraceLake, campaign: str) -> pl.DataFrame:
-    """Summarize the finished sessions of a campaign that were measured without a trace; see `sessions_of`."""
+    """Summarize a campaign's finished sessions without a trace; see `sessions_of`."""
     return sessions_of(lake, read_plan(lake, campaign), finished_sessions(lake, campaign, "latency"))
 
 
 def sessions_of(lake: TraceLake, plan: Plan, timed: pl.DataFrame) -> pl.DataFrame:
-    """Summarize sessions without a trace as `comparison.compare` takes them; `timed` has session_id, arm and block."""
+    """Summarize sessions without a trace in the form that `comparison.compare` takes; `timed` has session_id, arm,
+    block.
+    """
     return _sessions(lake, plan, iterations_of(lake, timed))
 
 
 def shared_facts(lake: TraceLake, sessions: Sequence[str]) -> pl.DataFrame:
-    """Read the facts that sessions of one comparison share: session_id, fingerprint, device, boot_id, cache_state."""
+    """Read the facts on which compared sessions must agree: session_id, fingerprint, device, boot_id, cache_state."""
     facts = [_facts(session, lake.read("environment", session)) for session in sessions]
     known = pl.DataFrame(facts, schema=dict.fromkeys(_FACTS, pl.String))
     ran = lake.read("sessions", sessions).select("session_id", pl.col("provider").cast(pl.String))
@@ -117,14 +118,15 @@ def shared_facts(lake: TraceLake, sessions: Sequence[str]) -> pl.DataFrame:
 
 
 def cache_states(environment: pl.DataFrame) -> pl.DataFrame:
-    """Tell which sessions ran without the compiled and tuned kernels that others of their provider found cached.
+    """Determine which sessions lacked compiled and tuned kernels that other sessions of their provider found cached.
 
     Args:
         environment: Columns session_id, provider, category, key and value.
 
     Returns:
-        session_id and cache_state: `cold` where a cache was empty or absent that held something for another session of
-        the provider, `warm` for all others then; null where no session is cold. ONNX Runtime's CPU provider has none.
+        session_id and cache_state: `cold` if a cache was empty or absent that was filled for another session of the
+        provider, and `warm` for all other sessions in that case; null if no session is cold. ONNX Runtime's CPU
+        provider has no cache.
     """
     caches = environment.filter(
         (pl.col("category") == "cache")
@@ -141,7 +143,7 @@ def cache_states(environment: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sessions(lake: TraceLake, plan: Plan, measured: pl.DataFrame) -> pl.DataFrame:
-    """Compute rows of `session_quantiles` with the facts that sessions of one comparison share."""
+    """Compute rows of `session_quantiles` with the facts on which compared sessions must agree."""
     named = measured.get_column("session_id").unique(maintain_order=True).to_list()
     what = lake.read("sessions", named).select("session_id", "host")
     disturbed = disturbed_ratios(lake.read("session_metrics", named))
@@ -154,7 +156,7 @@ def _sessions(lake: TraceLake, plan: Plan, measured: pl.DataFrame) -> pl.DataFra
 
 
 def _facts(session: str, environment: pl.DataFrame) -> dict[str, str | None]:
-    """Collect what must not differ between arms: the system beneath the model's software, the device, the boot."""
+    """Collect facts that must be equal for all arms: the system below the model's software, the device, the boot."""
     values = {(category, key): value for category, key, value in environment.select("category", "key", "value").rows()}
     system = environment.filter(pl.col("in_fingerprint") & ~pl.col("category").is_in(_OF_THE_SOFTWARE))
     rows = system.select("category", "key", "value").sort("category", "key").rows()
@@ -168,7 +170,7 @@ def _facts(session: str, environment: pl.DataFrame) -> dict[str, str | None]:
 
 
 def _remarks(lake: TraceLake, sessions: pl.DataFrame) -> list[str]:
-    """Word what the user has to look at: unusable sessions with the reason, and differences of environments."""
+    """List points for the user to check: unusable sessions with the reason, and differences between environments."""
     unusable = sessions.filter(pl.col("state") == "unusable").select("session_id", "reasons")
     told = [f"{session} tells nothing: {reasons[0]}" for session, reasons in unusable.head(_MOST_NAMED).iter_rows()]
     if unusable.height > _MOST_NAMED:
@@ -187,14 +189,14 @@ def _remarks(lake: TraceLake, sessions: pl.DataFrame) -> list[str]:
 
 
 def is_identical(plan: Plan, candidate: Arm) -> bool:
-    """Return whether an arm is the baseline once more: a file of the same content, measured in the same way."""
+    """Return whether an arm is identical to the baseline: same file content, measured in the same way."""
     compared = plan.arms["baseline"], plan.arms[candidate]
     asked = [{**dict(one.request), "model": one.artefact_sha256, "artefact": None} for one in compared]
     return asked[0] == asked[1]
 
 
 def _other_work(plan: Plan, candidate: Arm) -> str | None:
-    """Explain why an arm's times cannot be compared with the baseline's: another batch. None for the same work."""
+    """Explain why an arm's times cannot be compared with the baseline's (a different batch size); None if they can."""
     batches = [plan.arms[arm].request.batch_size for arm in (_BASELINE, candidate)]
     if batches[0] == batches[1]:
         return None
@@ -203,10 +205,9 @@ def _other_work(plan: Plan, candidate: Arm) -> str | None:
 
 
 def _causes(lake: TraceLake, traced: pl.DataFrame, candidate: str) -> tuple[pl.DataFrame, pl.DataFrame, str | None]:
-    """Derive `attributions` and `selections` from the traced sessions of both arms, and the first cause in words.
+    """Derive `attributions` and `selections` from the traced sessions of both arms, and describe the main cause.
 
-    What was selected differently comes first. Empty where an arm has no traced session, or none whose steps can be
-    separated.
+    Different selections come first. Empty if an arm has no traced session, or none whose steps can be separated.
     """
     nothing = empty_table("attributions"), empty_table("selections"), None
     sides = []
@@ -233,7 +234,7 @@ def _causes(lake: TraceLake, traced: pl.DataFrame, candidate: str) -> tuple[pl.D
 
 
 def half_campaigns(lake: TraceLake) -> list[str]:
-    """List campaigns that were planned and not judged, oldest plan first; none that is being removed."""
+    """List planned campaigns without a verdict, oldest plan first; campaigns being removed are left out."""
     going = half_removed(lake)
     planned = [one for one in lake.manifests("campaign") if one.of_stage(PLAN) and one.id not in going]
     half = [one.id for one in planned if not one.of_stage(STAGE)]
@@ -241,9 +242,9 @@ def half_campaigns(lake: TraceLake) -> list[str]:
 
 
 def over(lake: TraceLake, half: Sequence[str], today: date) -> dict[str, date]:
-    """Find those of `half` whose night is over, with the night: its blocks and today's would not be one campaign.
+    """Return the campaigns in `half` whose night is over, with the night; old and new blocks must not be mixed.
 
-    A campaign that confirms a night's finding can go on at any time.
+    A campaign that confirms a night's finding can continue at any time.
     """
     first = pl.col("confirms").is_null() & (pl.col("night") < today)
     return dict(lake.read("campaigns", half).filter(first).select("campaign_id", "night").iter_rows())

@@ -1,6 +1,6 @@
-"""Measure a campaign block by block with the measurement slot held, then run its sessions' stages.
+"""Measure a campaign block by block while holding the measurement slot, then run its sessions' stages.
 
-The placebo arm, the baseline again from a copy of its file, is made here. Verdicts are `judging`.
+This module also creates the placebo arm, the baseline measured from a copy of its file. Verdicts are in `judging`.
 """
 
 import shutil
@@ -29,18 +29,18 @@ from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
 from aaco_pipeline.resources.measure.models import model_digest, weights_beside
 from aaco_pipeline.resources.progress import report_progress
 
-#: The stage that publishes which sessions there are.
+#: Stage that publishes the list of sessions.
 STAGE: Final = "measuring"
 PLACEBO: Final = "placebo"
 Log = Callable[[str], None]
 
 
 def measure_campaign(lake: TraceLake, campaign: str, configs: Path, log: Log) -> pl.DataFrame:
-    """Measure what is left of a campaign, run its sessions' stages, and return its rows of `campaign_sessions`.
+    """Measure the rest of a campaign, run its sessions' stages, and return its rows of `campaign_sessions`.
 
-    A finished block stays. A killed one leaves its rows alone and is repeated whole under a new number: half a block
-    would compare arms that did not run side by side. Only one process measures at a time; another waits, then finds it
-    done. Raises what a measurement failed with: its block counts as killed.
+    Finished blocks are kept. A killed block keeps its rows and is repeated completely under a new number, because the
+    arms of a resumed block would not have run together. Only one process measures at a time; others wait and then find
+    the work done. Raises the error of a failed measurement; its block counts as killed.
     """
     if lake.is_measuring(campaign):
         report_progress("waiting for the process that measures the campaign", 0, 0)
@@ -60,7 +60,7 @@ def measure_campaign(lake: TraceLake, campaign: str, configs: Path, log: Log) ->
         rows = members(lake, campaign)
         finished = finished_sessions(lake, campaign).get_column("session_id").to_list()
         took: dict[str, int] = {}
-        with measurement_slot(on_wait=log):  # these stages would disturb the next campaign's measurements
+        with measurement_slot(on_wait=log):  # stages would disturb the next campaign's measurements
             for number, session in enumerate(finished):
                 report_progress("stages of sessions", number, len(finished))
                 attended.let_go(session)
@@ -75,9 +75,9 @@ def measure_campaign(lake: TraceLake, campaign: str, configs: Path, log: Log) ->
 
 
 def require_resumable(lake: TraceLake, plan: Plan) -> None:
-    """Raise UsageError or LakeError when a campaign cannot continue.
+    """Raise UsageError or LakeError if a campaign cannot continue.
 
-    That is when the file of an arm has changed, or when a finished block has lost a session.
+    This is the case if an arm's file has changed, or if a finished block has lost a session.
     """
     require_unchanged(plan)
     if gone := lost_sessions(lake, plan.campaign):
@@ -88,7 +88,7 @@ def require_resumable(lake: TraceLake, plan: Plan) -> None:
 
 
 def lost_sessions(lake: TraceLake, campaign: str) -> list[str]:
-    """List the sessions of finished blocks that the lake has lost, in the order they were measured."""
+    """List the sessions of finished blocks that are missing in the lake, in the order they were measured."""
     known, captured = set(lake.sessions()), set(lake.captured())
     left = [one for one in finished_sessions(lake, campaign).get_column("session_id") if one not in captured]
     return [session for session in left if session not in known or lake.progress(session).is_whole is False]
@@ -100,7 +100,7 @@ def members(lake: TraceLake, campaign: str) -> pl.DataFrame:
 
 
 def finished_sessions(lake: TraceLake, campaign: str, purpose: str | None = None) -> pl.DataFrame:
-    """Read the rows of `campaign_sessions` of finished blocks, all or those of one purpose, without the key."""
+    """Read the rows of `campaign_sessions` for finished blocks, of all purposes or one, without the key."""
     finished = members(lake, campaign).filter(pl.col("state") == "finished")
     return finished if purpose is None else finished.filter(pl.col("purpose") == purpose)
 
@@ -111,12 +111,12 @@ def finished_blocks(lake: TraceLake, campaign: str, purpose: str) -> int:
 
 
 def publish_members(lake: TraceLake, campaign: str, rows: pl.DataFrame) -> None:
-    """Publish all rows of `campaign_sessions` of a campaign in place of those before."""
+    """Publish all rows of `campaign_sessions` of a campaign, replacing earlier ones."""
     lake.publish(campaign, STAGE, {"campaign_sessions": rows}, scope="campaign")
 
 
 def bury(lake: TraceLake, campaign: str) -> None:
-    """Mark blocks that were begun and not finished as killed, and remove what they measured."""
+    """Mark unfinished blocks as killed, and remove their sessions."""
     known = members(lake, campaign)
     begun = known.filter(pl.col("state") == "begun")
     for session in begun.get_column("session_id"):
@@ -127,10 +127,10 @@ def bury(lake: TraceLake, campaign: str) -> None:
 
 
 def placebo_of(lake: TraceLake, baseline: Subject) -> Subject:
-    """Return the arm that measures a copy of the baseline's file, which is made when its campaign is measured.
+    """Return the arm that measures a copy of the baseline's file, which is created for the measurement.
 
-    A difference between the two comes from where a file lies or from running beside others: a candidate's difference
-    then says nothing.
+    A difference between the two is caused by the file's location or by the other arms; a candidate's difference is then
+    inconclusive.
     """
     file = lake.path / ARTEFACTS / f"placebo-{token_hex(8)}" / baseline.artefact.name
     return replace(baseline, request=baseline.request.model_copy(update={"artefact": str(file)}), artefact=file)
@@ -138,9 +138,9 @@ def placebo_of(lake: TraceLake, baseline: Subject) -> Subject:
 
 @contextmanager
 def fresh_copy(lake: TraceLake, plan: Plan) -> Iterator[None]:
-    """Make the placebo's copy for as long as the campaign is measured; do nothing for a plan without one.
+    """Create the placebo's copy while the campaign is measured; do nothing for a plan without a placebo.
 
-    LakeError when the copy cannot be made, or is not the file that was planned.
+    LakeError if the copy cannot be created or differs from the planned file.
     """
     arm = plan.arms.get(PLACEBO)
     if arm is None:
@@ -157,9 +157,9 @@ def fresh_copy(lake: TraceLake, plan: Plan) -> Iterator[None]:
 
 
 class _Attended:
-    """Sessions whose stages nobody else runs until each is released.
+    """Sessions whose stages no other process may run until they are released.
 
-    Whoever finishes sessions of killed runs would otherwise run them beside the next measurement.
+    Otherwise the sensor that finishes killed sessions would run them during the next measurement.
     """
 
     def __init__(self, lake: TraceLake) -> None:
@@ -182,7 +182,7 @@ class _Attended:
 def _measure_block(
     lake: TraceLake, plan: Plan, purpose: str, *, configs: Path, log: Log, attended: _Attended, slot: int
 ) -> None:
-    """Measure one block, with the slot held from its first session to its last; each session is attended at once."""
+    """Measure one block while holding the slot; no other process may run its sessions' stages."""
     known = members(lake, plan.campaign)
     block = int(known.select(pl.col("block").max() + 1).item() or 0)
     begun: list[dict[str, Any]] = []
@@ -191,7 +191,7 @@ def _measure_block(
         rows = pl.DataFrame([{**one, "state": state} for one in begun], schema=polars_types("campaign_sessions"))
         publish_members(lake, plan.campaign, pl.concat([known, rows]))
 
-    # The placebo has no causes to find, and is not traced.
+    # The placebo needs no causes, so it is not traced.
     arms = [arm for arm in plan.order(block) if purpose == "latency" or arm != PLACEBO]
     for position, arm in enumerate(arms):
         request = plan.request(arm, block, traced=purpose == "trace")
@@ -203,7 +203,7 @@ def _measure_block(
         with lake.receive_raw(session) as folder:
             try:
                 capture_inference(request, folder, configs, log, held=slot)
-            except AacoError as error:  # the other arms may be well: name this one
+            except AacoError as error:  # names the failing arm, because the others may be fine
                 raise type(error)(f"{arm} ({request.model}), block {block}: {error}") from error
         lake.expect(session, stages_of(kind_asked(request)))
         begun[-1]["spent_ns"] = time.monotonic_ns() - since

@@ -1,6 +1,6 @@
-"""Plan a campaign: its arms, blocks and order, written to the lake before its first session, and its predicted time.
+"""Plan a campaign: arms, blocks and order, written to the lake before its first session, and its estimated time.
 
-Measuring a plan is `measuring`; the plans of a night are made in `aaco_pipeline.pipeline.nightly.night`.
+`measuring` measures a plan; `aaco_pipeline.pipeline.nightly.night` creates the plans of a night.
 """
 
 import platform
@@ -26,34 +26,33 @@ from aaco_pipeline.statistics.verdicts.effects import LEVEL, minimum_detectable_
 from aaco_pipeline.statistics.verdicts.service_level import Limit
 
 Kind = Literal["compare", "nightly", "bisect", "configure", "stack"]
-#: Kinds that are steps of a search: alone they answer nothing, and a step may measure a few blocks only.
+#: Kinds of campaign that are steps of a search: they have no answer of their own and may have only a few blocks.
 STEPS: Final = ("bisect", "configure")
-#: The kind of a campaign without sessions of its own: nights before and after a change of the host's stack.
+#: Kind of a campaign without its own sessions: it compares nights before and after a stack change.
 BETWEEN_NIGHTS_KIND: Final = "between_nights"
-#: The stage that publishes a plan.
+#: Stage that publishes a plan.
 STAGE: Final = "plan"
-#: Sessions of each arm: fewer than 5 give no interval, and 10 resolve a few percent.
+#: Sessions per arm: fewer than 5 give no interval; 10 resolve a few percent.
 DEFAULT_BLOCKS: Final = 10
 LEAST_BLOCKS: Final = 3
 MOST_BLOCKS: Final = 200
-#: Traced sessions of each arm, from which causes are derived.
+#: Traced sessions per arm, from which causes are derived.
 TRACED_BLOCKS: Final = 5
 DEFAULT_METRIC: Final = "latency_p50"
 DEFAULT_THRESHOLD: Final = 0.01
-#: Fields of a plan that are columns of `campaigns` by the same name.
+#: Fields of a plan that are also columns of `campaigns`.
 _OF_THE_PLAN: Final = (
     *("kind", "metric", "threshold_ratio", "seed", "blocks", "traced_blocks"),
     *("planned_at", "night", "confirms"),
 )
 
-#: Fields of a request that are no settings: its place in a campaign, the file (the workload stands for it) and the
-#: build of the runtime.
+#: Request fields that are not settings: place in a campaign, model file (identified by the workload) and runtime build.
 _PLACE: Final = ("model", "interpreter", "campaign_id", "arm", "block", "untraced")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The measurement of one arm: its request, and the model's file and digest with all weights when it was planned."""
+    """Measurement of one arm: its request, model file, and the digest of model and weights at planning time."""
 
     request: MeasurementRequest
     artefact: Path
@@ -63,7 +62,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Expected time of sessions with their stages, and the difference from 1 that is found four times in five."""
+    """Estimated time of sessions with their stages, and the difference from 1 detected with 80 % probability."""
 
     time_ns: int | None = None
     detectable_ratio: float | None = None
@@ -71,9 +70,9 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Plan:
-    """A campaign as planned, its arms sorted by name.
+    """A planned campaign, with arms sorted by name.
 
-    `night` is the UTC day that a nightly campaign was planned for, `confirms` the campaign that it measures again.
+    `night` is the UTC day of a nightly campaign, `confirms` the campaign that this one repeats.
     """
 
     campaign: str
@@ -95,7 +94,7 @@ class Plan:
         return Path(self.arms["baseline"].request.model).stem
 
     def order(self, block: int) -> list[Arm]:
-        """Return the arms in the order in which they run in a block: random, and the same at every call."""
+        """Return the arms in their order within a block: random, but the same for every call."""
         arms = sorted(self.arms)
         random.Random(f"{self.seed}/{block}").shuffle(arms)
         return arms
@@ -107,7 +106,7 @@ class Plan:
 
 
 def subject(request: MeasurementRequest, configs: Path) -> Subject:
-    """Return the arm that measures `request`; AacoError when its model, weights or backend are missing."""
+    """Return the arm that measures `request`; AacoError if its model, weights or backend are missing."""
     model, _ = resolved(request, configs)
     try:
         digest = model_digest(model.path)
@@ -129,7 +128,7 @@ def new_plan(
     night: date | None = None,
     confirms: str | None = None,
 ) -> Plan:
-    """Plan a new campaign. UsageError when it could never reach a verdict."""
+    """Plan a new campaign; UsageError if it could never reach a verdict."""
     if "baseline" not in arms or len(arms) < 2:
         raise UsageError("a campaign needs a baseline and at least one arm to compare with it")
     least = 1 if kind in STEPS else LEAST_BLOCKS
@@ -163,11 +162,11 @@ def new_plan(
 
 
 def require_same_shapes(inputs: Mapping[Arm, Mapping[str, Sequence[int]]]) -> None:
-    """Raise UsageError when an input's shape differs between arms: their times would differ because of the work.
+    """Raise UsageError if an input's shape differs between arms, because the work would then differ.
 
     Args:
-        inputs: By arm the shapes of its inputs by name. Names that only one model has are ignored: the candidate may
-            well be another model.
+        inputs: For each arm, the shapes of its inputs by name. Names that only one model has are ignored, because the
+            candidate may be a different model.
     """
     base = inputs["baseline"]
     for arm, own in inputs.items():
@@ -179,7 +178,7 @@ def require_same_shapes(inputs: Mapping[Arm, Mapping[str, Sequence[int]]]) -> No
 
 
 def write_plan(lake: TraceLake, plan: Plan) -> None:
-    """Publish the plan; a campaign that has one keeps it."""
+    """Publish the plan, unless the campaign already has one."""
     campaign = {
         **{name: getattr(plan, name) for name in _OF_THE_PLAN},
         "design": INTERLEAVED,
@@ -194,7 +193,7 @@ def write_plan(lake: TraceLake, plan: Plan) -> None:
 
 
 def arm_row(arm: Arm, measured: Subject) -> dict[str, Any]:
-    """Return the row of `campaign_arms` of one arm."""
+    """Return the row of `campaign_arms` for one arm."""
     return {
         "arm": arm,
         "specification": measured.request.to_json(),
@@ -205,7 +204,7 @@ def arm_row(arm: Arm, measured: Subject) -> dict[str, Any]:
 
 
 def read_plan(lake: TraceLake, campaign: str) -> Plan:
-    """Read the plan of a campaign; UsageError when it has none."""
+    """Read the plan of a campaign; UsageError if there is none."""
     planned = lake.read("campaigns", campaign)
     if planned.is_empty():
         raise UsageError(f"campaign {campaign} has no plan in {lake.path}; `aaco compare` and `aaco nightly` write one")
@@ -229,14 +228,14 @@ def read_plan(lake: TraceLake, campaign: str) -> Plan:
 
 
 def is_between_nights(lake: TraceLake, campaign: str) -> bool:
-    """Return whether a campaign only compares nights that others measured, and has nothing to measure itself."""
+    """Return whether a campaign only compares existing nights and measures nothing."""
     return lake.read("campaigns", campaign).get_column("kind").cast(pl.String).to_list() == [BETWEEN_NIGHTS_KIND]
 
 
 def require_unchanged(plan: Plan) -> None:
-    """Raise UsageError when an arm's model is not the planned one any more, LakeError when it cannot be read.
+    """Raise UsageError if an arm's model is no longer the planned one, LakeError if it cannot be read.
 
-    The placebo is exempt: it is copied anew when it is measured.
+    The placebo is exempt, because it is copied again for each measurement.
     """
     for arm, one in plan.arms.items():
         if arm == "placebo":
@@ -253,7 +252,7 @@ def require_unchanged(plan: Plan) -> None:
 
 
 def _work_in_words(request: MeasurementRequest) -> str:
-    """Word the work asked of a language model; of all other models the inputs say it."""
+    """Describe the work of a language model; other models are described by their inputs."""
     if request.output_tokens is None:
         return "generates none"
     return f"{request.output_tokens} tokens after {request.prompt_tokens}, batch {request.batch_size or 1}"
@@ -264,7 +263,7 @@ class History:
     """Results of earlier campaigns of a workload with the same settings on this host.
 
     `deviation` is the standard deviation of a block's log ratio, pooled over `campaigns`; `session_ns` and `traced_ns`
-    are the median time of one session with its stages. None where no campaign has it.
+    are the median times of one session with its stages. Each is None if no campaign provides it.
     """
 
     campaigns: int
@@ -273,14 +272,14 @@ class History:
     traced_ns: int | None
 
     def time_ns(self, sessions: int, traced: int) -> int | None:
-        """Estimate the time of this many sessions; None where one kind of them has no history."""
+        """Estimate the time of this many sessions; None if one kind of session has no history."""
         if (sessions and self.session_ns is None) or (traced and self.traced_ns is None):
             return None
         return sessions * (self.session_ns or 0) + traced * (self.traced_ns or 0)
 
 
 def history_of(lake: TraceLake, workload: str, request: MeasurementRequest, metric: str) -> History:
-    """Collect this host's history of a workload with the settings of `request`, whichever file was measured."""
+    """Collect this host's history of a workload with the settings of `request`, regardless of the model file."""
     settings = _settings(request)
     baselines = lake.read("campaign_arms").filter(pl.col("arm") == "baseline")
     same = [
@@ -304,7 +303,7 @@ def history_of(lake: TraceLake, workload: str, request: MeasurementRequest, metr
 
 
 def predict(history: History, plan: Plan) -> Prediction:
-    """Predict the time in ns and the detectable ratio of a plan; null without a history."""
+    """Estimate the time in ns and the detectable ratio of a plan; null without a history."""
     arms = len(plan.arms)
     detectable = None
     if history.deviation is not None:
@@ -320,7 +319,7 @@ def _settings(request: MeasurementRequest) -> Mapping[str, Any]:
 
 
 def _deviation(verdicts: pl.DataFrame) -> float | None:
-    """Estimate the deviation of a block's log ratio from verdicts' intervals, pooled by degrees of freedom."""
+    """Estimate the deviation of a block's log ratio from the verdicts' intervals, pooled by degrees of freedom."""
     known = verdicts.filter(
         pl.col("ci_low").is_not_null(), pl.col("level").is_not_null(), pl.col("ci_low") < pl.col("ci_high")
     )

@@ -1,6 +1,6 @@
-"""Run a campaign from its first session to its verdict and alerts, and let the rolling baseline follow it.
+"""Run a campaign from its first session to its verdict and alerts, and update the rolling baseline.
 
-Pinned baselines and their files are `aaco_pipeline.pipeline.nightly.baselines`.
+Pinned baselines and their files are in `aaco_pipeline.pipeline.nightly.baselines`.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,17 +22,17 @@ from aaco_pipeline.resources.measure.runner import InferenceRunner
 from aaco_pipeline.statistics.alerts.events import ACKNOWLEDGED, alerts, may_enter_rolling
 from aaco_pipeline.statistics.verdicts.decision import EQUIVALENT, HARDWARE_DIFFERS, IMPROVED, REGRESSED, WITHHELD
 
-#: Verdicts that keep even a candidate that is its own baseline from entering.
+#: Verdicts that exclude a candidate from becoming the baseline, even if it is identical to the current one.
 _SPOILT: Final = (REGRESSED, HARDWARE_DIFFERS, WITHHELD)
 
 
 def roll_forward(lake: TraceLake, runner: InferenceRunner) -> list[str]:
-    """Make the newest night of each benchmark its rolling baseline where that is allowed; return the new ids.
+    """Make each benchmark's newest night its rolling baseline if allowed; return the new ids.
 
-    A night becomes the new baseline if the candidate is not slower, is the baseline itself, or the regression was
-    acknowledged; never while an alert on it is open or its night's table waits for other campaigns. An inconclusive
-    candidate stays out: small regressions would add up unseen. The current baseline's file, request and environment are
-    not stored again.
+    A night becomes the new baseline if the candidate is not slower, is identical to the baseline, or its regression was
+    acknowledged, and only if it has no open alert and its night's table is closed. An inconclusive candidate is
+    excluded, because small regressions would accumulate unnoticed. An unchanged file, request and environment are not
+    stored again.
     """
     planned = lake.read("campaigns").filter(pl.col("night").is_not_null() & pl.col("confirms").is_null())
     newest = planned.sort("planned_at").group_by("workload", "backend", maintain_order=True).last()
@@ -52,7 +52,7 @@ def roll_forward(lake: TraceLake, runner: InferenceRunner) -> list[str]:
 
 
 def _may_enter(lake: TraceLake, plan: Plan, events: pl.DataFrame) -> bool:
-    """Return whether the night's candidate may become the baseline of later nights; `events` are its benchmark's."""
+    """Return whether the night's candidate may become the baseline; `events` are those of its benchmark."""
     if plan.night is None or not may_enter_rolling(events.drop("campaign_id"), plan.night):
         return False
     primary = (pl.col("role") == "primary") & (pl.col("candidate") == "candidate")
@@ -65,7 +65,7 @@ def _may_enter(lake: TraceLake, plan: Plan, events: pl.DataFrame) -> bool:
 
 
 def _is_the_same(now: Mapping[str, Any] | None, plan: Plan, fingerprint: str | None) -> bool:
-    """Return whether the present baseline has the candidate's file, request and environment."""
+    """Return whether the current baseline has the candidate's file, request and environment."""
     if now is None:
         return False
     candidate = plan.arms["candidate"]
@@ -75,14 +75,14 @@ def _is_the_same(now: Mapping[str, Any] | None, plan: Plan, fingerprint: str | N
 
 
 def _environment(lake: TraceLake, campaign: str) -> str | None:
-    """Return the fingerprint of the candidate's sessions; None where they differ or none is known."""
+    """Return the environment fingerprint of the candidate's sessions; None if they differ or it is unknown."""
     own = finished_sessions(lake, campaign, "latency").filter(pl.col("arm") == "candidate")
     known = lake.read("sessions", own.get_column("session_id").to_list()).get_column("fingerprint").unique()
     return known.item() if known.len() == 1 else None
 
 
 def run(configs: Path, lake: TraceLake, campaign: str, log: Callable[[str], None] = lambda line: None) -> None:
-    """Run what is left of a campaign: its sessions, verdict, history and alerts; raise the AacoError that ended it."""
+    """Run the rest of a campaign: sessions, verdict, history and alerts; raise the AacoError that ended it."""
     measure_campaign(lake, campaign, configs, log)
     judge_campaign(lake, campaign)
     judge_between_nights(lake, campaign)

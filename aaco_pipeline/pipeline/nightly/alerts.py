@@ -1,6 +1,6 @@
-"""Close a night's table once its last campaign is judged, and publish its alerts.
+"""Close a night's table after its last campaign is judged, and publish its alerts.
 
-The rules that raise, confirm and close an alert are `aaco_pipeline.statistics.alerts`.
+`aaco_pipeline.statistics.alerts` has the rules that raise, confirm and close an alert.
 """
 
 import json
@@ -36,26 +36,26 @@ from aaco_pipeline.statistics.verdicts.decision import false_discoveries
 _BASELINE: Final = "baseline"
 CANDIDATE: Final[Arm] = "candidate"
 _PLACEBO: Final = "placebo"
-#: Fields of a request that are no part of the method: what is measured, and its place in the campaign.
+#: Request fields that are not part of the method: the subject, and the place in the campaign.
 _NO_METHOD: Final = ("model", "artefact", "campaign_id", "arm", "block", "untraced")
-#: Software that measures, by category and key of `environment`.
+#: Software that affects the measurement, by category and key of `environment`.
 _HARNESS: Final = (("python", "version"), ("package", "aaco_pipeline"))
-#: The stage that publishes what a night's table says of a campaign: with it that campaign is closed.
+#: Stage that publishes the result of a night's table for a campaign, which closes the campaign.
 STAGE: Final = "alerting"
 _ACKNOWLEDGING: Final = "acknowledging"
 _MISSING: Final = "missing"
 
 
 def primary_verdicts(lake: TraceLake, campaigns: Iterable[str]) -> pl.DataFrame:
-    """Read the primary rows of `verdicts` on the candidates of these campaigns."""
+    """Read the primary rows of `verdicts` for the candidates of these campaigns."""
     rows = lake.read("verdicts", sorted(campaigns))
     return rows.filter((pl.col("role") == "primary") & (pl.col("candidate") == CANDIDATE))
 
 
 def sightings(lake: TraceLake, verdicts: pl.DataFrame, both: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Make the rows of `night.SIGHTINGS` of campaigns from their primary verdicts, in the same order.
+    """Build rows of `night.SIGHTINGS` for campaigns from their primary verdicts, in the same order.
 
-    `both` are the figures of both time slots by campaign_id, where a campaign is a second one.
+    `both` has the combined figures of both time slots, by the campaign_id of the second slot.
     """
     rows = [_sighting(lake, verdict) for verdict in verdicts.iter_rows(named=True)]
     found = pl.DataFrame(rows, schema=SIGHTINGS)
@@ -66,7 +66,7 @@ def sightings(lake: TraceLake, verdicts: pl.DataFrame, both: pl.DataFrame | None
 
 
 def of_both_slots(lake: TraceLake, first: str, verdict: dict[str, Any]) -> pl.DataFrame:
-    """Compute the figures over the blocks of campaign `first` and of the one that has this verdict."""
+    """Compute the figures over the blocks of campaign `first` and of the campaign with this verdict."""
     second = verdict["campaign_id"]
     plan = comparison.Plan(_BASELINE, CANDIDATE, (1,), primary=verdict["metric"])
     before = timed_sessions(lake, first).with_columns(campaign_id=pl.lit(second))
@@ -77,7 +77,7 @@ def of_both_slots(lake: TraceLake, first: str, verdict: dict[str, Any]) -> pl.Da
 def _sighting(lake: TraceLake, verdict: dict[str, Any]) -> dict[str, Any]:
     campaign = verdict["campaign_id"]
     planned, plan = lake.read("campaigns", campaign).row(0, named=True), read_plan(lake, campaign)
-    # Sessions of an old campaign may have been removed since.
+    # Sessions of an old campaign may have been removed.
     timed = finished_sessions(lake, campaign, "latency").filter(pl.col("session_id").is_in(lake.sessions()))
     named = timed.get_column("session_id").to_list()
     sessions, facts = lake.read("sessions", named), shared_facts(lake, named)
@@ -104,18 +104,18 @@ def _sighting(lake: TraceLake, verdict: dict[str, Any]) -> dict[str, Any]:
 
 
 def _known(values: pl.Series) -> list[str] | None:
-    """Return the distinct values; None where one was not recorded."""
+    """Return the distinct values; None if one was not recorded."""
     return None if values.is_empty() or values.null_count() else values.unique().sort().to_list()
 
 
 def _class_of(lake: TraceLake, sessions: list[str]) -> str | None:
-    """Join the names of the devices that these sessions saw; None where one has no name."""
+    """Join the device names of these sessions; None if one has no name."""
     products = _known(lake.read("devices", sessions).get_column("product"))
     return ", ".join(products) if products else None
 
 
 def _slow_arms(lake: TraceLake, timed: pl.DataFrame, campaign: str) -> list[str]:
-    """List the arms with sessions that ran slower throughout, by the campaign's verdicts."""
+    """List the arms with consistently slower sessions, from the campaign's verdicts."""
     slow = lake.read("verdicts", campaign).get_column("slow_sessions").explode().drop_nulls().unique()
     of_slow = timed.filter(pl.col("session_id").is_in(slow.implode()))
     return of_slow.get_column("arm").unique().sort().to_list()
@@ -126,7 +126,7 @@ def _selections(lake: TraceLake, campaign: str) -> pl.DataFrame:
 
 
 def _method(lake: TraceLake, plan: Plan, planned: dict[str, Any], timed: pl.DataFrame) -> list[list[str]]:
-    """Describe the method as pairs of key and value: the plan's settings and the software that measured."""
+    """Describe the method as key-value pairs: the plan's settings and the measuring software."""
     request = json.loads(plan.arms["baseline"].request.to_json())
     method = {name.replace("_", " "): value for name, value in request.items() if name not in _NO_METHOD}
     method |= {"metric": planned["metric"], "threshold": planned["threshold_ratio"], "design": planned["design"]}
@@ -142,7 +142,7 @@ def _method(lake: TraceLake, plan: Plan, planned: dict[str, Any], timed: pl.Data
 
 @dataclass(frozen=True)
 class Confirmation:
-    """A campaign whose finding waits for a second time slot; `blocks` are those of the confirming campaign."""
+    """Campaign whose finding awaits a second time slot; `blocks` are those of the confirming campaign."""
 
     campaign: str
     workload: str
@@ -153,15 +153,15 @@ class Confirmation:
 
 
 def waits_for(lake: TraceLake, campaign: str) -> list[str]:
-    """List the campaigns of the same time slot that are planned and not judged; the night's table waits for them."""
+    """List planned, unjudged campaigns of the same time slot, for which the night's table waits."""
     return [one for one in _slot_of(lake, campaign) if not _has(lake, one, JUDGING)]
 
 
 def judge_night(lake: TraceLake, campaign: str) -> Tables:
-    """Publish and return `alerts` of `campaign`; empty for a campaign of no night, or while its night's table waits.
+    """Publish and return `alerts` of `campaign`; empty if it belongs to no night or the night's table is still open.
 
-    The last campaign of a time slot to be judged closes its table: false discoveries are corrected over all of it, and
-    the events of every campaign in it are published. What was published stays as it is.
+    Judging the last campaign of a time slot closes its table: false discoveries are corrected over the complete table,
+    and events are published for every campaign in it. Published events never change.
     """
     slot = _slot_of(lake, campaign)
     if slot and not waits_for(lake, campaign):
@@ -170,9 +170,9 @@ def judge_night(lake: TraceLake, campaign: str) -> Tables:
 
 
 def acknowledge(lake: TraceLake, alert: str, who: str, why: str) -> str:
-    """Acknowledge an open alert, and return its full name; `alert` may be a part of it.
+    """Acknowledge an open alert and return its full name; `alert` may be a part of the name.
 
-    UsageError when the alert is unknown or over, or when the name or the reason is missing.
+    UsageError if the alert is unknown or closed, or if the name or reason is missing.
     """
     for what, given in (("who acknowledges it", who), ("why it may stay", why)):
         if not given.strip():
@@ -188,10 +188,10 @@ def acknowledge(lake: TraceLake, alert: str, who: str, why: str) -> str:
 def missing_nights(
     lake: TraceLake, benchmarks: Iterable[tuple[str, str]], now: datetime, weekdays: Collection[int] = range(7)
 ) -> Tables:
-    """Publish and return `missing` events for workloads and backends without a verdict of a night that is over.
+    """Publish and return `missing` events for workloads and backends without a verdict for a past night.
 
-    A night is over 24 hours after its day began (UTC); `weekdays` are the nights of the calendar, Monday is 0. Its
-    tables are closed without the campaigns that never finished.
+    A night is over 24 hours after its day began (UTC); `weekdays` are the scheduled nights, Monday is 0. The tables are
+    closed without campaigns that never finished.
     """
     nights = nights_over(now, weekdays)
     planned = lake.read("campaigns").filter(pl.col("night").is_not_null())
@@ -209,10 +209,10 @@ def missing_nights(
 
 
 def due_confirmations(lake: TraceLake) -> list[Confirmation]:
-    """List findings that wait for a second time slot, the earliest first.
+    """List findings that await a second time slot, earliest first.
 
-    Left out are findings whose confirming campaign is planned already, and those that a second slot itself left open:
-    they wait for another night.
+    Findings that already have a planned confirming campaign are left out, as are those that a second slot left
+    undecided: they wait for another night.
     """
     planned = lake.read("campaigns").filter(pl.col("confirms").is_not_null())
     seconds = {*planned.get_column("campaign_id"), *planned.get_column("confirms")}
@@ -244,7 +244,7 @@ def _is_second() -> pl.Expr:
 
 
 def _slot_of(lake: TraceLake, campaign: str) -> list[str]:
-    """List all campaigns of the same night's time slot; none when it belongs to no night."""
+    """List all campaigns of the same time slot; empty if the campaign belongs to no night."""
     planned = lake.read("campaigns")
     own = planned.filter(pl.col("campaign_id") == campaign)
     if own.is_empty() or own.item(0, "night") is None:
@@ -255,7 +255,7 @@ def _slot_of(lake: TraceLake, campaign: str) -> list[str]:
 
 
 def _found(lake: TraceLake, alert: str) -> dict[str, Any]:
-    """Find the one open alert by its name or a unique part of it."""
+    """Find the single open alert with this name or unique part of a name."""
     known = alerts(lake.read("alerts"))
     named = known.filter((pl.col("alert") == alert) | pl.col("alert").str.contains(alert, literal=True))
     exact = named.filter(pl.col("alert") == alert)
@@ -270,7 +270,7 @@ def _found(lake: TraceLake, alert: str) -> dict[str, Any]:
 
 
 def _close(lake: TraceLake, slot: list[str]) -> None:
-    """Publish the events of a time slot's campaigns that are judged and have none yet."""
+    """Publish events for a time slot's judged campaigns that have none yet."""
     judged = [one for one in slot if _has(lake, one, JUDGING)]
     left = [one for one in judged if not _has(lake, one, STAGE)]
     if not left:
@@ -284,7 +284,7 @@ def _close(lake: TraceLake, slot: list[str]) -> None:
 
 def _after_the_table(verdicts: pl.DataFrame, lake: TraceLake) -> pl.DataFrame:
     """Correct verdicts for false discoveries; second slots of suspicions and of recoveries are separate families."""
-    # Some events of this slot may be published already: only what was known before it counts.
+    # Some events of this slot may already be published: only events known before it count.
     of_slot = pl.col("campaign").is_in(verdicts.get_column("campaign_id").implode()).fill_null(False)
     standing = alerts(lake.read("alerts").filter(~of_slot))
     suspected = standing.filter(pl.col("state") == SUSPECTED).get_column("last_campaign")
@@ -297,7 +297,7 @@ def _after_the_table(verdicts: pl.DataFrame, lake: TraceLake) -> pl.DataFrame:
 
 
 def _events(lake: TraceLake, verdict: pl.DataFrame) -> pl.DataFrame:
-    """Derive the events of one campaign from its verdict and its benchmark's earlier events."""
+    """Derive a campaign's events from its verdict and its benchmark's earlier events."""
     events = lake.read("alerts").drop("campaign_id")
     row, now = verdict.row(0, named=True), sightings(lake, verdict)
     own = {name: now.item(0, name) for name in ("workload", "backend")}

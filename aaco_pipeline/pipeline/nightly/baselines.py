@@ -1,6 +1,6 @@
-"""Keep baselines with all that reproduces them, and plan measuring them again on a new software stack.
+"""Store baselines with everything needed to reproduce them, and plan to remeasure them on a new software stack.
 
-Moving the rolling baseline after a night is `aaco_pipeline.pipeline.comparing.running`.
+`aaco_pipeline.pipeline.comparing.running` updates the rolling baseline after a night.
 """
 
 import json
@@ -28,9 +28,9 @@ Facts = Mapping[str, str | None]
 
 
 def keep(lake: TraceLake, request: MeasurementRequest, configs: Path) -> Path:
-    """Copy what `request` measures now into the lake, weights included, and return its place in the lake.
+    """Copy the current model of `request` with its weights to the lake, and return its path there.
 
-    AacoError when there is no such model.
+    AacoError if there is no such model.
     """
     model, _ = resolved(request, configs)
     return keep_artefact(lake.path, model.path, weights_beside(model.path))
@@ -45,10 +45,10 @@ def pin(
     campaign: str | None = None,
     fingerprint: str | None = None,
 ) -> str:
-    """Keep what `request` measures now as its workload's baseline, and return the baseline's id.
+    """Store the current state of `request` as its workload's baseline, and return the baseline's id.
 
-    The model's file is copied into the lake, so that the baseline can be measured after the original has changed. The
-    model's registration is not kept: it holds for both arms alike. AacoError when there is no such model.
+    The model file is copied to the lake, so that the baseline can be measured after the original has changed. The
+    model's registration is not stored, because it applies to both arms. AacoError if there is no such model.
     """
     kept = keep(lake, request, configs)
     identifier, now = new_name("baseline")
@@ -69,7 +69,7 @@ def pin(
 
 
 def retire(lake: TraceLake, identifier: str) -> None:
-    """Retire a baseline; campaigns that used it still find it. UsageError when there is none."""
+    """Retire a baseline; campaigns that used it can still read it. UsageError if it does not exist."""
     row = lake.read("baselines", identifier)
     if row.is_empty():
         raise UsageError(f"no baseline {identifier!r} in {lake.path}; `aaco baseline ls` lists them")
@@ -78,7 +78,7 @@ def retire(lake: TraceLake, identifier: str) -> None:
 
 
 def baselines(lake: TraceLake) -> pl.DataFrame:
-    """Read every baseline, the newest first; `is_current` marks the newest not retired of its kind and environment."""
+    """Read all baselines, newest first; `is_current` marks the newest active one of its kind and environment."""
     found = lake.read("baselines").sort("since", "campaign_id", descending=True)
     rank = (
         pl.col("since")
@@ -91,10 +91,10 @@ def baselines(lake: TraceLake) -> pl.DataFrame:
 def current(
     lake: TraceLake, workload: str, backend: str, kind: Kind = "pinned", fingerprint: str | None = None
 ) -> Mapping[str, Any] | None:
-    """Find the row of a workload's current baseline; None without one.
+    """Find the row of a workload's current baseline; None if there is none.
 
-    The one of the environment `fingerprint` comes first, then the newest of any: it is measured again beside the
-    candidate, so that another environment affects both.
+    A baseline of the environment `fingerprint` is preferred, otherwise the newest: it is remeasured with the candidate,
+    so that a different environment affects both.
     """
     wanted = (pl.col("workload") == workload) & (pl.col("backend") == backend) & (pl.col("kind") == kind)
     rows = baselines(lake).filter(wanted & pl.col("is_current"))
@@ -104,7 +104,7 @@ def current(
 
 
 def arm_of(lake: TraceLake, row: Mapping[str, Any]) -> Subject:
-    """Return the arm that measures a baseline as it was kept. LakeError when it or its weights have changed."""
+    """Return the arm that measures a stored baseline; LakeError if it or its weights have changed."""
     file = lake.path / row["artefact"]
     try:
         digest = model_digest(file)
@@ -118,7 +118,7 @@ def arm_of(lake: TraceLake, row: Mapping[str, Any]) -> Subject:
 
 @dataclass(frozen=True)
 class Memory:
-    """The stack of each host as last seen: the content of the sensor's cursor."""
+    """The last known stack of each host: the content of the sensor's cursor."""
 
     hosts: Mapping[str, Facts]
 
@@ -130,12 +130,12 @@ class Memory:
         return json.dumps(self.hosts, sort_keys=True)
 
     def seeing(self, host: str, facts: Facts) -> "Memory":
-        """Return the memory with a host's present stack; facts that cannot be read now are kept."""
+        """Return the state with a host's current stack; facts that cannot be read now are kept."""
         known = {name: value for name, value in facts.items() if value is not None}
         return Memory({**self.hosts, host: {**self.hosts.get(host, facts), **known}})
 
     def changes(self, host: str, facts: Facts) -> list[str] | None:
-        """Word the changes since the host was last seen; None at first sight."""
+        """Describe the changes since the host was last seen; None on first sight."""
         return changes_of_stack(self.hosts[host], facts) if host in self.hosts else None
 
 
@@ -145,10 +145,10 @@ def fingerprint_of(facts: Facts) -> str:
 
 
 def plans_of_stack(lake: TraceLake) -> tuple[list[Plan], list[str]]:
-    """Plan a campaign for each workload and backend with a baseline; also word which baselines cannot be measured.
+    """Plan a campaign for each workload and backend with a baseline; also list baselines that cannot be measured.
 
-    Its arms are the baseline twice: unchanged code, so that any difference from earlier nights comes from the stack. A
-    pinned baseline is preferred to a rolling one, because it stays the same for longer.
+    Both arms are the baseline: with unchanged code, any difference from earlier nights comes from the stack. A pinned
+    baseline is preferred to a rolling one, because it stays the same for longer.
     """
     plans, notes = [], []
     rows = baselines(lake).filter("is_current").sort("workload", "backend", "kind")

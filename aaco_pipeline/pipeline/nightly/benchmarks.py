@@ -28,7 +28,7 @@ from aaco_pipeline.resources.host.backends import backend_states
 from aaco_pipeline.statistics.verdicts.service_level import Limit, usual_budget
 
 FILE: Final = "nightly.yaml"
-#: Keys of an entry's `options`: as on the command line, without the dashes. Model and backend have keys of their own.
+#: Keys of an entry's `options`: command line options without dashes. Model and backend have their own keys.
 _FIELDS: Final[Mapping[str, str]] = {
     spelling_of(name).removeprefix("--"): name
     for name in MeasurementSettings.model_fields
@@ -43,7 +43,7 @@ _Share = Annotated[float, Field(gt=0, lt=1), expecting("a share between 0 and 1,
 
 
 class LimitEntry(Form):
-    """A service level of one benchmark; without a budget, the share that lies above the quantile by its name."""
+    """A service level of one benchmark; the default budget is the fraction above the named quantile."""
 
     metric: Annotated[Literal["p50", "p90", "p99"], expecting("one of p50, p90, p99")] = Field(
         default=None, validate_default=True
@@ -75,7 +75,7 @@ class NightlyFile(Form):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One nightly measurement; workload and backend identify it, so that there is one for each pair."""
+    """One nightly measurement, identified by workload and backend, which must be unique."""
 
     request: MeasurementRequest
     blocks: int = DEFAULT_BLOCKS
@@ -99,15 +99,15 @@ class Benchmark:
 
     @property
     def name(self) -> str:
-        """The name that the user gives on the command line."""
+        """The name used on the command line."""
         return f"{self.workload}:{self.backend}"
 
 
 def load_benchmarks(configs: Path) -> list[Benchmark]:
-    """Load what a night measures, in the file's order.
+    """Load the benchmarks of a night, in the file's order.
 
-    Without entries this is one benchmark for each registered model and each backend that this host can use. UsageError
-    for a wrong file, for two benchmarks of one workload and backend, and when there is nothing to measure.
+    Without entries this is one benchmark per registered model and backend usable on this host. UsageError for an
+    invalid file, two benchmarks with the same workload and backend, or an empty list.
     """
     path = configs / FILE
     file = load_form(path, NightlyFile)
@@ -128,7 +128,7 @@ def load_benchmarks(configs: Path) -> list[Benchmark]:
 
 
 def chosen(benchmarks: Sequence[Benchmark], only: Sequence[str]) -> list[Benchmark]:
-    """Select the benchmarks named `MODEL` or `MODEL:BACKEND`, or all without a name. UsageError for an unknown one."""
+    """Select the benchmarks named `MODEL` or `MODEL:BACKEND`, or all without names. UsageError for unknown names."""
     known = {name for one in benchmarks for name in (one.workload, one.name)}
     if unknown := [name for name in only if name not in known]:
         raise UsageError(f"no benchmark {unknown[0]!r}; there is {', '.join(one.name for one in benchmarks)}")
@@ -170,10 +170,10 @@ def _benchmark(path: Path, place: int, entry: BenchmarkEntry) -> Benchmark:
 
 @dataclass(frozen=True)
 class Due:
-    """The work that is due.
+    """Work that is due.
 
-    `go_on` are campaigns without a verdict, tonight's or confirming ones; `begin` are tonight's benchmarks without a
-    plan; `confirm` are findings whose second time slot has come, `later` those whose has not.
+    `go_on` are campaigns without a verdict, of tonight or confirming; `begin` are tonight's benchmarks without a plan;
+    `confirm` are findings that are due for a second time slot, `later` those that are not due yet.
     """
 
     night: date
@@ -188,7 +188,7 @@ class Due:
 
 
 def night_of(now: datetime) -> date:
-    """Return the night that a time belongs to: its day in UTC."""
+    """Return the night of a time: its UTC date."""
     return now.astimezone(UTC).date()
 
 
@@ -199,18 +199,18 @@ def due(
     now: datetime,
     only: Collection[tuple[str, str]] | None = None,
 ) -> Due:
-    """Decide what is due at `now`, from facts alone.
+    """Decide what is due at `now`, as a pure function.
 
     Args:
         benchmarks: Benchmarks of every night; may be empty.
         campaigns: campaign_id, workload, backend, night, confirms, planned_at and is_judged of all nightly campaigns.
-        confirmations: Findings that wait for a second time slot.
+        confirmations: Findings that await a second time slot.
         now: A time with its zone.
-        only: Workloads and backends to consider; None considers all.
+        only: Workloads and backends to consider; None means all.
 
     Returns:
-        The lists in a fixed order: as planned, as in the file, the earliest first. A night that is over is not
-        continued: its blocks and tonight's would not be one campaign. A finding that has its campaign does not wait.
+        The lists in a fixed order: by plan, by position in the file, earliest first. A past night is not continued,
+        because its blocks and tonight's must not be mixed. A finding with a confirming campaign is not listed.
     """
     night = night_of(now)
     rows = campaigns.sort("planned_at", "campaign_id").to_dicts()

@@ -1,6 +1,6 @@
 """Find regressions and confirmed alerts in the lake, and report each of them once.
 
-Starting the configured command is `aaco_pipeline.resources.project_settings`; the sensor is
+`aaco_pipeline.resources.project_settings` runs the configured command; the sensor is in
 `aaco_pipeline.automation.watching`.
 """
 
@@ -23,18 +23,18 @@ from aaco_pipeline.report.comparing.verdict import sentence
 from aaco_pipeline.report.formatting import in_a_line
 from aaco_pipeline.resources.project_settings import Hook, run_hook
 
-#: Campaigns whose verdicts wait for a second time slot.
+#: Kinds of campaign whose verdicts await a second time slot.
 _OF_NIGHTS: Final = "nightly"
 _CONFIRMED: Final = "confirmed"
 _TIME: Final = re.compile(r"-(\d{8}T\d{6}Z)-")
-#: The first attempt to run the command, and one more.
+#: Maximum number of attempts to run the command.
 MOST_ATTEMPTS: Final = 2
 Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding to report once: a permanent key, a sentence, and the document for programs."""
+    """A finding to report once: a permanent key, a sentence, and the document for other programs."""
 
     key: str
     sentence: str
@@ -42,13 +42,13 @@ class Finding:
 
 
 def findings(lake: TraceLake, since: datetime) -> list[Finding]:
-    """Find what campaigns planned at `since` or later report, in the order of their names."""
+    """Find reportable results of campaigns planned at `since` or later, sorted by name."""
     recent = [one for one in lake.manifests("campaign") if _planned(one.id) >= since]
     return [finding for manifest in recent for finding in (*_verdicts(lake, manifest), *_alerts(lake, manifest))]
 
 
 def _planned(campaign: str) -> datetime:
-    """Return the second that a campaign's name states; the end of time where it states none."""
+    """Return the time in a campaign's name; the maximum time if the name has none."""
     stated = _TIME.search(campaign)
     return datetime.strptime(f"{stated[1]}+0000", "%Y%m%dT%H%M%SZ%z") if stated else datetime.max.replace(tzinfo=UTC)
 
@@ -79,11 +79,11 @@ def _alerts(lake: TraceLake, manifest: Manifest) -> Iterator[Finding]:
 
 
 def tell(lake: TraceLake, found: Iterable[Finding], hook: Hook | None, log: Log) -> list[str]:
-    """Report new findings and retry failed commands; return a description of what was done for each.
+    """Report new findings and retry failed commands; return a description of each action.
 
-    A finding is a line in the log, a JSON file in the lake and the configured command. The file is also the memory: a
-    finding that has one was reported. The attempt is written before the command runs, so that a kill leads to one more
-    attempt and never to many.
+    A finding is reported as a log line, a JSON file in the lake and a run of the configured command. The file also
+    marks the finding as reported. Each attempt is recorded before the command runs, so that a kill causes at most one
+    more.
     """
     return [done for finding in found if (done := _tell(lake, finding, hook, log)) is not None]
 
@@ -124,5 +124,5 @@ def _write(path: Path, document: dict[str, Any]) -> None:
 
 
 def _file_name(key: str) -> str:
-    """Make a key safe as part of a path: alerts are named by their workloads."""
+    """Make a key safe for use in a path, because alerts are named after workloads."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", key).lstrip(".")

@@ -1,4 +1,4 @@
-"""The plans of a night: all of them written before its first session, and those that confirm what it found."""
+"""Plan a night: all plans are written before its first session; confirmations of its findings follow."""
 
 import platform
 from collections.abc import Collection, Sequence
@@ -28,7 +28,7 @@ _WAIT_SECONDS: Final = 600.0
 
 @dataclass
 class Begun:
-    """The plans that were written, and by benchmark the error where there is none."""
+    """The plans that were written, and errors by benchmark."""
 
     plans: list[Plan] = field(default_factory=list)
     refused: dict[str, AacoError] = field(default_factory=dict)
@@ -45,7 +45,7 @@ def campaigns_of_nights(lake: TraceLake) -> pl.DataFrame:
 def due_now(
     lake: TraceLake, benchmarks: Sequence[Benchmark], now: datetime, only: Collection[tuple[str, str]] | None = None
 ) -> Due:
-    """Decide what is due in the lake at `now`; see `due`."""
+    """Decide which work in the lake is due at `now`; see `due`."""
     return due(benchmarks, campaigns_of_nights(lake), due_confirmations(lake), now, only)
 
 
@@ -57,19 +57,19 @@ def begin_due(
     *,
     only: Collection[tuple[str, str]] | None = None,
 ) -> Begun:
-    """Write the plans that are due at `now`: those of the night first, then the confirming ones.
+    """Write the plans due at `now`: tonight's first, then confirmations.
 
-    A benchmark that cannot be measured does not stop the others. Past nights of the benchmarks without a verdict raise
-    an alert. One process plans at a time.
+    A benchmark that cannot be measured does not stop the others. Missing verdicts of past nights raise an alert. Only
+    one process plans at a time.
     """
     begun = Begun()
     lock = lake.path / ".locks" / "nights.lock"
     with exclusive_lock(lock, timeout_seconds=_WAIT_SECONDS, purpose="planning nights"), ExitStack() as held:
-        held.callback(lock.unlink, missing_ok=True)  # while it is held: whoever waits for it makes a new one
-        # A benchmark that never had a night is new: if it fails, its refusal says why.
+        held.callback(lock.unlink, missing_ok=True)  # unlink while locked: waiting processes create a new file
+        # A benchmark without any night is new: if it fails, its error explains why.
         known = set(campaigns_of_nights(lake).select("workload", "backend").iter_rows())
         missing_nights(lake, [one.key for one in benchmarks if one.key in known], now)
-        roll_forward(lake, runner)  # an alert may have been acknowledged since
+        roll_forward(lake, runner)  # an alert may have been acknowledged in the meantime
         found = due_now(lake, benchmarks, now, only)
         for benchmark in found.begin:
             try:
@@ -83,14 +83,14 @@ def begin_due(
 
 
 def run_key(plan: Plan, attempt: int) -> str:
-    """Return the key under which Dagster runs a campaign once: night, benchmark, slot and attempt."""
+    """Return the run key with which Dagster runs a campaign once: night, benchmark, slot and attempt."""
     base = plan.arms["baseline"].request
     slot = "first slot" if plan.confirms is None else f"confirms {plan.confirms}"
     return f"{plan.night} {plan.workload}:{base.backend} {slot} attempt {attempt}"
 
 
 def _plan(lake: TraceLake, runner: InferenceRunner, benchmark: Benchmark, night: date) -> Plan:
-    """Plan a benchmark's first time slot: candidate, baseline and placebo. Without a baseline it is its own."""
+    """Plan a benchmark's first time slot: candidate, baseline and placebo. The default baseline is the candidate."""
     runner.check(benchmark.request)
     file = lake.path / keep(lake, benchmark.request, runner.folder)
     measured = benchmark.request.model_copy(update={"artefact": str(file)})
@@ -109,7 +109,7 @@ def _plan(lake: TraceLake, runner: InferenceRunner, benchmark: Benchmark, night:
 
 
 def _confirming(lake: TraceLake, finding: Confirmation) -> Plan:
-    """Plan the same files once more, in another time slot."""
+    """Plan the same files again, for another time slot."""
     first = read_plan(lake, finding.campaign)
     return new_plan(
         "nightly",
@@ -138,7 +138,7 @@ def _baseline(lake: TraceLake, benchmark: Benchmark) -> Subject | None:
 
 
 def _environment_here(lake: TraceLake, benchmark: Benchmark) -> str | None:
-    """Return the fingerprint of the benchmark's newest nightly session on this host; None without any."""
+    """Return the fingerprint of the benchmark's newest nightly session on this host; None if there is none."""
     nights = lake.read("campaigns").filter(
         pl.col("night").is_not_null()
         & (pl.col("workload") == benchmark.workload)

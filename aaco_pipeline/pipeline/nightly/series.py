@@ -1,6 +1,6 @@
-"""Read a benchmark's nights as one series, and compare nights before and after a change of the host's stack.
+"""Read a benchmark's nights as a series, and compare nights before and after a change of the host's stack.
 
-Change points and forecasts are `aaco_pipeline.statistics.history`, the verdict between nights is
+Change points and forecasts are in `aaco_pipeline.statistics.history`, the verdict between nights in
 `aaco_pipeline.statistics.verdicts`.
 """
 
@@ -27,12 +27,12 @@ from aaco_pipeline.statistics.history.changes import OF_THE_NIGHT, night_levels,
 from aaco_pipeline.statistics.history.forecast import forecasts
 from aaco_pipeline.statistics.verdicts.comparison import BETWEEN_NIGHTS, METRICS, compare_between_nights
 
-#: The stage that publishes a campaign's history.
+#: Stage that publishes a campaign's history.
 STAGE: Final = "history"
 NIGHTLY: Final = "nightly"
-#: Campaigns that measure unchanged code for its own sake.
+#: Kinds of campaign that measure unchanged code on purpose.
 _OF_NIGHTS: Final = ("nightly", "stack")
-#: Nights on each side that are read: more sharpen little, and a year's would have to be read every night.
+#: Maximum number of nights read per side: more add little precision, and reading them takes time every night.
 _MOST_NIGHTS: Final = 30
 _MOST_LOOKED_AT: Final = 4 * _MOST_NIGHTS
 _BASELINE: Final = "baseline"
@@ -41,13 +41,13 @@ _MEMBERS: Final = ("block", "position", "arm", "session_id", "purpose", "state")
 
 
 def publish_history(lake: TraceLake, campaign: str) -> Tables:
-    """Publish and return the history of the campaign's benchmark, as it is seen from its night.
+    """Publish and return the history of the campaign's benchmark up to its night.
 
-    The tables are `nights` with their levels, from every judged nightly campaign of the same workload and backend that
-    was planned no later; `change_points`; and `forecasts` to the limits of its plan. A campaign of another kind sees
-    the nights before it and is none itself. UsageError when it has no plan.
+    The tables are `nights` with their levels, for every judged nightly campaign of the same workload and backend
+    planned up to then; `change_points`; and `forecasts` for the limits of its plan. A campaign of another kind sees the
+    earlier nights but adds none. UsageError if it has no plan.
 
-    A night that an earlier history holds is copied from there: it does not change, and its sessions may be gone.
+    Nights in an earlier history are copied from it: they do not change, and their sessions may have been removed.
     """
     planned = _nightly(lake, campaign)
     known = _known(lake, campaign, planned)
@@ -65,7 +65,7 @@ def publish_history(lake: TraceLake, campaign: str) -> Tables:
 
 
 def _nightly(lake: TraceLake, campaign: str) -> pl.DataFrame:
-    """Read the judged nightly campaigns of the same benchmark up to this one, the oldest first."""
+    """Read the judged nightly campaigns of the same benchmark up to this one, oldest first."""
     planned = lake.read("campaigns")
     own = planned.filter(pl.col("campaign_id") == campaign)
     if own.is_empty():
@@ -78,7 +78,7 @@ def _nightly(lake: TraceLake, campaign: str) -> pl.DataFrame:
 
 
 def _known(lake: TraceLake, campaign: str, planned: pl.DataFrame) -> pl.DataFrame:
-    """Read the nights before, as the newest earlier history has them."""
+    """Read the earlier nights from the newest earlier history."""
     for earlier in reversed(planned.get_column("campaign_id").to_list()):
         if earlier != campaign:
             rows = lake.read("nights", earlier).drop("campaign_id")
@@ -88,7 +88,7 @@ def _known(lake: TraceLake, campaign: str, planned: pl.DataFrame) -> pl.DataFram
 
 
 def _sessions(lake: TraceLake, row: dict[str, Any]) -> pl.DataFrame:
-    """Summarize the sessions of one campaign as `night_levels` takes them; empty without a finished block."""
+    """Summarize a campaign's sessions in the form that `night_levels` takes; empty without a finished block."""
     campaign = row["campaign_id"]
     timed = finished_sessions(lake, campaign, "latency")
     if timed.is_empty():
@@ -110,11 +110,11 @@ def _sessions(lake: TraceLake, row: dict[str, Any]) -> pl.DataFrame:
 
 
 def judge_between_nights(lake: TraceLake, campaign: str) -> str | None:
-    """Compare the nights of `campaign`'s stack with those of the stack before; return the campaign with the verdict.
+    """Compare nights on `campaign`'s stack with nights on the previous stack; return the campaign with the verdict.
 
-    Two drivers cannot alternate within a block, so that unchanged code is compared: the baseline arm of nights and of
-    new stacks. None where `campaign` is no such campaign, or the stack never changed while its baseline was measured.
-    Every further night on the new stack publishes the same campaign again, with more nights.
+    Two drivers cannot alternate within a block, so unchanged code is compared: the baseline arm of nightly and
+    new-stack campaigns. None if `campaign` is of another kind, or if its baseline was measured on one stack only. Each
+    further night on the new stack publishes the same campaign again, with more nights.
     """
     known = lake.read("campaigns").filter(pl.col("kind").cast(pl.String).is_in(_OF_NIGHTS))
     if campaign not in known.get_column("campaign_id"):
@@ -145,9 +145,9 @@ def judge_between_nights(lake: TraceLake, campaign: str) -> str | None:
 
 
 def _nights(lake: TraceLake, plan: Plan, known: pl.DataFrame) -> pl.DataFrame:
-    """Find the nights that measured this baseline: campaign_id, planned_at, host and fingerprint, the oldest first.
+    """Find the nights that measured this baseline: campaign_id, planned_at, host and fingerprint, oldest first.
 
-    A night whose sessions differ in host or fingerprint is left out: its stack changed while it ran.
+    Nights whose sessions differ in host or fingerprint are left out, because the stack changed during the night.
     """
     base = plan.arms[_BASELINE]
     same = known.filter(
@@ -170,7 +170,7 @@ def _nights(lake: TraceLake, plan: Plan, known: pl.DataFrame) -> pl.DataFrame:
 
 
 def _asked(request: Any) -> dict[str, Any]:
-    """Return the request's settings without the places of the model's file: its content is compared."""
+    """Return the request's settings without model paths, because file contents are compared instead."""
     return {name: value for name, value in dict(request).items() if name not in ("model", "artefact")}
 
 
@@ -179,7 +179,7 @@ def _timed(lake: TraceLake, campaign: str) -> pl.DataFrame:
 
 
 def _sides(nights: pl.DataFrame, campaign: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Split this host's nights into those on the previous stack and on this one, each an unbroken run."""
+    """Split this host's nights into those on the previous stack and on the current one, each an unbroken run."""
     own = nights.filter(pl.col("campaign_id") == campaign)
     if own.is_empty():
         return own, own
@@ -190,7 +190,9 @@ def _sides(nights: pl.DataFrame, campaign: str) -> tuple[pl.DataFrame, pl.DataFr
 
 
 def _name(plan: Plan, before: pl.DataFrame, after: pl.DataFrame) -> str:
-    """Name the campaign the same on every night of the new stack: by its first night, workload, host and stacks."""
+    """Return the campaign's name, which is the same for every night on the new stack: first night, workload, host,
+    stacks.
+    """
     base = plan.arms[_BASELINE]
     first = after.row(0, named=True)
     told = [plan.workload, base.request.backend, first["host"], before.item(-1, "fingerprint"), first["fingerprint"]]
@@ -199,7 +201,7 @@ def _name(plan: Plan, before: pl.DataFrame, after: pl.DataFrame) -> str:
 
 
 def _members(lake: TraceLake, before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
-    """Make rows of `campaign_sessions` with a night for each block."""
+    """Build rows of `campaign_sessions` with one block per night."""
     frames: list[pl.DataFrame] = []
     for side, name in ((before, _BASELINE), (after, _CANDIDATE)):
         for campaign in side.get_column("campaign_id"):
@@ -210,7 +212,9 @@ def _members(lake: TraceLake, before: pl.DataFrame, after: pl.DataFrame) -> pl.D
 
 
 def _what_changed(lake: TraceLake, rows: pl.DataFrame) -> pl.DataFrame:
-    """Make rows of `attributions`: facts that differ between the last session before and the first after."""
+    """Build rows of `attributions`: facts that differ between the last session before the change and the first after
+    it.
+    """
     pair = [
         rows.filter(pl.col("arm") == side).get_column("session_id").sort()[place]
         for side, place in ((_BASELINE, -1), (_CANDIDATE, 0))
@@ -233,7 +237,7 @@ def _side(lake: TraceLake, session: str) -> Arm:
 
 
 def _publish_plan(lake: TraceLake, identifier: str, plan: Plan, nights: int) -> None:
-    """Publish what stands for a plan: without one it would be no campaign."""
+    """Publish a placeholder plan, which every campaign must have."""
     base = plan.arms[_BASELINE]
     campaign = {
         **{"kind": BETWEEN_NIGHTS_KIND, "design": BETWEEN_NIGHTS, "workload": plan.workload, "seed": plan.seed},

@@ -1,6 +1,6 @@
-"""Check a request to optimize a kernel, and choose the target, proposers and verdict of its search.
+"""Check a request to optimize a kernel, and choose the target, proposers and static verdict of its search.
 
-Running the search is `search`; a model's search is `models`.
+`search` runs the search; `models` handles models.
 """
 
 import hashlib
@@ -36,16 +36,16 @@ from aaco_pipeline.resources.toolchains.amdgpu.finding import Missing, NoEmulato
 from aaco_pipeline.resources.toolchains.amdgpu.verdict import static_verdict
 
 TargetChoice = Literal["auto", "amd", "cuda", "cpu"]
-#: Candidates of one search; they share its alpha equally, so that more candidates need more layouts.
+#: Maximum number of candidates per search; they share its alpha equally, so more candidates need more layouts.
 MOST_ATTEMPTS: Final = 24
 DEFAULT_BUDGET_NS: Final = 600 * 1_000_000_000
 DEFAULT_THRESHOLD: Final = 0.02
 
 
 def choose_target(choice: TargetChoice) -> Target:
-    """Find the target that was requested; `auto` is an AMD GPU, else an NVIDIA GPU, else this processor.
+    """Find the requested target; `auto` prefers an AMD GPU, then an NVIDIA GPU, then this processor.
 
-    UnavailableError says in one line what is missing.
+    UnavailableError names what is missing.
     """
     if choice == "cpu":
         return _cpu()
@@ -55,20 +55,20 @@ def choose_target(choice: TargetChoice) -> Target:
         try:
             return find_gpu(name)
         except UnavailableError:
-            continue  # the next one, and at last this processor, which says itself what it lacks
+            continue  # the last one, this processor, reports what it lacks
     return _cpu()
 
 
 def static_of(folder: Path, launch: Launch) -> tuple[Static | None, str | None]:
-    """Get the static verdict, or why there is none. `folder` receives what is compiled."""
+    """Return the static verdict, or the reason why there is none. `folder` is for compiled files."""
     found = static_verdict(folder, launch)
     return (None, found.reason) if isinstance(found, Missing) else (found, None)
 
 
 def checker_of(harness: Harness, folder: Path) -> tuple[Checker, str | None]:
-    """Make the checker of a harness, with the user's emulator where there is one, else why nothing is emulated.
+    """Create the checker of a harness, with the user's emulator if available, else the reason why there is none.
 
-    `folder` receives what is compiled.
+    `folder` is for compiled files.
     """
     checker, found = HarnessChecker(harness), emulated_target(folder)
     if isinstance(found, NoEmulator):
@@ -77,9 +77,9 @@ def checker_of(harness: Harness, folder: Path) -> tuple[Checker, str | None]:
 
 
 def proposers_of(configs: Path, kept: Callable[[Ask], Ask]) -> tuple[Proposer, ...]:
-    """List the proposers: the deterministic ones, then the language model, where `configs` names one.
+    """List the proposers: the deterministic ones, then the language model if `configs` names one.
 
-    `kept` wraps an asker so that questions and answers are kept.
+    `kept` wraps an asker so that questions and answers are stored.
     """
     settings = load_language_model(configs)
     if settings is None:
@@ -88,7 +88,7 @@ def proposers_of(configs: Path, kept: Callable[[Ask], Ask]) -> tuple[Proposer, .
 
 
 def ranked_kernels(lake: TraceLake, session: str) -> list[str]:
-    """Rank a session's kernels on its critical path by their possible gain; recorded names, the largest first."""
+    """Rank a session's kernels on its critical path by potential gain; returns recorded names, largest gain first."""
     tables = {name: lake.read(name, session).drop("session_id") for name in READS}
     ranked = kernels_to_fix(tables).filter(pl.col("critical_ns") > 0)
     names = tables["kernels"].select("kernel_id", pl.col("name").cast(pl.String))
@@ -132,7 +132,7 @@ def _cpu() -> Target:
 
 @dataclass(frozen=True)
 class Order:
-    """A request to optimize. The default kernel is the session's with most to gain, else the harness' own."""
+    """A request to optimize. The default kernel is the session's with the largest potential gain, else the harness'."""
 
     source: Path
     kernel: str | None = None
@@ -146,7 +146,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Subject:
-    """The source as read, its parsed kernel, its harness, and the session's evidence on the kernel."""
+    """The source text, its parsed kernel, its harness, and the session's evidence on the kernel."""
 
     path: Path
     source: bytes
@@ -158,9 +158,9 @@ class Subject:
 
 
 def find_subject(order: Order, lake: TraceLake, read: Callable[[Path], bytes] = Path.read_bytes) -> Subject:
-    """Read and check everything a request names. UsageError in one line when something is missing or wrong.
+    """Read and check everything that a request names; UsageError if something is missing or invalid.
 
-    Source and harness are read by `read`, once each, so that the hashed bytes are those compiled and run.
+    `read` reads source and harness once each, so that the hashed bytes are those compiled and run.
     """
     once = cache(read)
     source = read_source(order.source, once)
@@ -188,9 +188,9 @@ def find_subject(order: Order, lake: TraceLake, read: Callable[[Path], bytes] = 
 
 
 def _of_session(lake: TraceLake, session: str | None, unit: Unit) -> str | None:
-    """Choose the source's kernel with most to gain in the session; None without a session.
+    """Choose the source's kernel with the largest potential gain in the session; None without a session.
 
-    UsageError when the source has none of the session's kernels: optimizing another would be for nothing.
+    UsageError if the source has none of the session's kernels, because optimizing another one would be useless.
     """
     if session is None:
         return None

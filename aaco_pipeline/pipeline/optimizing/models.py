@@ -1,7 +1,7 @@
-"""Making a model faster by how the runtime is asked to run it: what is requested, measured and kept.
+"""Make a model faster by changing how the runtime runs it: requests, measurements and results.
 
-What is tried in which order, and what decides, is `aaco_pipeline.optimization.loop.configurations`. Each look is a
-campaign of its own, planned before its first session; its sessions are in the lake as all are. No model is changed.
+`aaco_pipeline.optimization.loop.configurations` decides what to try, in which order, and the outcome. Each look is a
+separate campaign, planned before its first session; its sessions are in the lake like all others. Models never change.
 """
 
 import json
@@ -49,14 +49,14 @@ from aaco_pipeline.resources.measure.inference import plan as resolved
 from aaco_pipeline.resources.measure.measurement_slot import measurement_slot
 from aaco_pipeline.statistics.verdicts.comparison import METRICS, why_left_out
 
-#: Runs of the model whose outputs are compared; the largest batch joins all of them.
+#: Number of model runs whose outputs are compared; the largest batch combines all of them.
 _RUNS: Final = LARGEST_BATCH_FACTOR
 #: Errors of a configuration that cannot be run.
 _FAULTS: Final = (ModelError, UnavailableError, UsageError)
-#: Settings of a session that are no part of how a model is run, or would be measured beside it.
+#: Session settings that do not affect how a model runs, or that would add another measurement.
 _NOT_KEPT: Final = (
     *("campaign_id", "arm", "block", "untraced", "kernel_plane", "profile", "counters", "thread_trace"),
-    "scheduler",  # of a session from when it was a setting of its own
+    "scheduler",  # a separate setting in earlier sessions
 )
 _METRIC: Final = "latency_p50"
 _SHARED: Final = ("host", "device", "fingerprint", "cache_state")
@@ -64,7 +64,7 @@ _SHARED: Final = ("host", "device", "fingerprint", "cache_state")
 
 @dataclass(frozen=True)
 class ModelOrder:
-    """The request to be made faster, and the session that it was taken from, if any."""
+    """The request to make faster, and the session from which it was taken, if any."""
 
     request: MeasurementRequest
     session: str | None
@@ -73,7 +73,7 @@ class ModelOrder:
 
 
 def request_of_session(lake: TraceLake, named: str, configs: Path) -> tuple[MeasurementRequest, str]:
-    """Return the request a session measured, and its id. UsageError without a model, or if the model has changed."""
+    """Return a session's request and id; UsageError if it has no model or the model has changed."""
     session = lake.find_session(named)
     raw = lake.raw(session)
     if native.probe(raw) is None:
@@ -94,7 +94,7 @@ def optimize_model(
 ) -> str:
     """Search, publish after every attempt, and return the search's name. Each campaign runs within `shown`.
 
-    AacoError when something asked for is missing or wrong, before the lake is written.
+    AacoError if something requested is missing or invalid, before the lake is written.
     """
     request = order.request
     if request.output_tokens is not None:
@@ -107,7 +107,7 @@ def optimize_model(
     with lake.measuring(name), scratch(SCRATCH) as folder, open_journal(lake, name) as journal:
         recorder = Recorder(lake, name, began_at, journal)
         with measurement_slot(on_wait=log):
-            pass  # waiting for others does not count as the search's time
+            pass  # waiting for other processes does not count as search time
         facts = host_facts()["facts"]
         work = _Work(configs, lake, order, own, folder, log, shown, batch=_batch_of(shapes), facts=facts)
         log(f"{name}: {work.workload} with {shlex.join(work.options({})) or 'the options that it has by default'}")
@@ -131,14 +131,14 @@ def optimize_model(
 
 
 def _batch_of(shapes: Mapping[str, Sequence[int]]) -> int | None:
-    """Return the first dimension shared by all inputs; None where they differ."""
+    """Return the first dimension if it is the same for all inputs; otherwise None."""
     first = {shape[0] if len(shape) else None for shape in shapes.values()}
     return first.pop() if len(first) == 1 else None
 
 
 @dataclass
 class _Work:
-    """A search under way: configurations as requests, and what each of them gave and took."""
+    """A search in progress: configurations as requests, with the outputs and times of each."""
 
     configs: Path
     lake: TraceLake
@@ -159,7 +159,7 @@ class _Work:
         return Path(self.order.request.model).stem
 
     def begin(self) -> dict[str, Any]:
-        """Return the journal's first line but for what the search itself adds."""
+        """Return the journal's first line, without the fields that the search itself adds."""
         provider = self._provider()
         where = self._fact("cpu", "model") if provider == CPU_PROVIDER else None
         return {
@@ -177,7 +177,7 @@ class _Work:
         }
 
     def options(self, configuration: Configuration) -> list[str]:
-        """Return the options of `aaco run` for a configuration, without the model and defaults."""
+        """Return a configuration's `aaco run` options, without the model and defaults."""
         request = self._request(configuration)
         given = request.model_dump(exclude={*_NOT_KEPT, "model", "artefact"}, exclude_defaults=True)
         return as_options(given)
@@ -199,7 +199,9 @@ class _Work:
         )
 
     def check(self, configuration: Configuration) -> Record:
-        """Compare outputs with the request's own on the same inputs; those are compared with a second run."""
+        """Compare outputs with those of the original request on the same inputs, whose own repeatability is checked,
+        too.
+        """
         factor = int(configuration.get("batch_size", self.batch or 1)) // (self.batch or 1)
         if not self._answers:
             self._answers = self._answered("first", {}, None)
@@ -220,7 +222,7 @@ class _Work:
         return {**facts, "depend_on_inputs": depend_on_inputs(self._answers)}
 
     def measure(self, step: TimingStep, held: Configuration, candidate: Configuration, blocks: int) -> Record:
-        """Measure one campaign; in a confirmation each block runs the baseline once more, from a copy."""
+        """Measure one campaign; in a confirmation each block also runs the baseline from a copy."""
         baseline = self._subject(held)
         arms: dict[Arm, Subject] = {"baseline": baseline, "candidate": self._subject(candidate)}
         if step == "confirmation":
@@ -255,7 +257,7 @@ class _Work:
         return next(found, None)
 
     def _cores(self) -> int:
-        """Count the cores this process may use: those of its CPUs, limited by its control group's quota."""
+        """Count the cores that this process may use: cores of its CPUs, limited by its control group's quota."""
         cores = cores_of(os.sched_getaffinity(0))
         quota, _, period = (self._fact("container", "cgroup_cpu_max") or "").partition(" ")
         return max(1, min(cores, int(quota) // int(period))) if quota.isdigit() and period.isdigit() else cores
@@ -282,7 +284,7 @@ class _Work:
             )
 
     def _require_time(self, sessions: int) -> None:
-        """Raise Refused where this many sessions, each as long as the longest so far, would exceed the budget."""
+        """Raise Refused if this many sessions, each as long as the longest so far, would exceed the budget."""
         left = self.order.budget_ns - (time.monotonic_ns() - self._began_ns)
         if sessions * self._session_ns > left or left <= 0:
             raise Refused("budget", f"{sessions} sessions would take more time than is left: give a larger --budget")
@@ -301,7 +303,7 @@ class _Work:
             raise Refused("run", str(error)) from error
 
     def _medians(self, plan: Plan) -> list[dict[str, Any]]:
-        """Return a row for each block: by arm the session's median, None where it has no meaningful one."""
+        """Return a row per block with each arm's session median, None if it has no meaningful one."""
         sessions = timed_sessions(self.lake, plan.campaign)
         for shared in _SHARED:
             if (found := sessions.get_column(shared).n_unique()) > 1:

@@ -1,7 +1,7 @@
-"""Record a search in the lake: a row with question and answer, a row for each attempt, its journal and its patch.
+"""Record a search in the lake: a row for question and answer, a row per attempt, its journal and its patch.
 
-Rows are derived from the journal's lines alone, so that the two cannot differ. The journal lies with the lake's
-artefacts, and the row that names it is published before anything is built.
+Rows are derived from the journal alone, so the two always agree. The journal is stored with the lake's artefacts, and
+the row that names it is published before anything is built.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from aaco_pipeline.pipeline.comparing.campaigns import publish
 
 STAGE: Final = "optimization"
 JOURNAL_FILE: Final = "journal.jsonl"
-#: The architecture whose static figures are columns where several were compiled for; the journal has all of them.
+#: Architecture whose static figures become columns if there are several; the journal has all of them.
 SHOWN_ARCHITECTURE: Final = "gfx942"
 _RESOURCES: Final = ("vgprs", "sgprs", "lds_bytes", "scratch_bytes")
 _OF_THE_QUESTION: Final = (
@@ -29,7 +29,7 @@ _OF_THE_QUESTION: Final = (
     *("seed", "source_sha256", "harness_sha256"),
 )
 
-#: Columns that a line of the journal has by the same name.
+#: Columns with the same name as a field of a journal line.
 _SAME: Final = (
     *("attempt", "kernel", "proposer", "guard", "decision", "reason", "speedup_ratio", "ci_low", "ci_high"),
     *("measured_in", "source_sha256", "baseline_sha256", "bit_exact", "spent_ns"),
@@ -38,7 +38,7 @@ _SAME: Final = (
 
 @dataclass
 class Recorder:
-    """Keeps a search's lines in its journal and publishes it after each attempt; a kill loses the one underway."""
+    """Writes a search's lines to its journal and publishes after each attempt; a kill only loses the current one."""
 
     lake: TraceLake
     name: str
@@ -51,11 +51,11 @@ class Recorder:
 
     @property
     def gain(self) -> Gain | None:
-        """The gain that the search reports so far."""
+        """The gain reported by the search so far."""
         return _gain(self.lines)
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """Append a line to the journal; it is on the disk before the tables are published with it."""
+        """Append a line to the journal; it is on disk before the tables that include it are published."""
         with lake_errors(journal_path(self.lake.path, self.name)):
             self.journal.write(line)
         self.lines.append(line)
@@ -63,7 +63,7 @@ class Recorder:
             self.publish()
 
     def keep_patch(self, content: bytes, file_name: str) -> Path:
-        """Write the accepted changes beside the journal, and return their path."""
+        """Store the accepted changes next to the journal, and return their path."""
         path = journal_path(self.lake.path, self.name).with_name(file_name)
         with lake_errors(path):
             write_atomically(path, content)
@@ -71,7 +71,7 @@ class Recorder:
         return path
 
     def publish(self) -> None:
-        """Publish what is known so far."""
+        """Publish all results so far."""
         journal = journal_path(self.lake.path, self.name).relative_to(self.lake.path).as_posix()
         known = {"began_at": self.began_at, "journal": journal, "patch": self.patch, "is_applied": self.is_applied}
         tables = {
@@ -87,9 +87,9 @@ def journal_path(lake: Path, name: str) -> Path:
 
 
 def open_journal(lake: TraceLake, name: str) -> JournalWriter:
-    """Open a new journal, after clearing away what killed writers left: a killed search is never resumed.
+    """Open a new journal, after removing files of killed writers: a killed search cannot be resumed.
 
-    LakeError when it cannot be made.
+    LakeError if it cannot be created.
     """
     clear_away(lake)
     path = journal_path(lake.path, name)
@@ -101,7 +101,7 @@ def open_journal(lake: TraceLake, name: str) -> JournalWriter:
 
 
 def question_row(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Make the row of `optimizations` from a journal's lines, without paths and the effect on a session."""
+    """Build the row of `optimizations` from a journal's lines, without paths and the effect on a session."""
     begin = lines[0]
     end = lines[-1] if lines[-1]["kind"] == "end" else {}
     whole, gain = _whole(lines), _gain(lines)
@@ -122,12 +122,12 @@ def question_row(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def attempt_rows(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Make the rows of `optimization_attempts` from a journal's lines."""
+    """Build the rows of `optimization_attempts` from a journal's lines."""
     return [_attempt(lines[0], line) for line in lines if line["kind"] == "attempt"]
 
 
 def find_optimization(lake: TraceLake, name: str) -> str:
-    """Find a search by its id or a unique prefix. UsageError for none, or several."""
+    """Find a search by its id or a unique prefix; UsageError for no match, or several."""
     known = lake.read("optimizations").get_column("campaign_id").to_list()
     matching = [name] if name in known else [one for one in known if one.startswith(name)]
     if len(matching) != 1:
@@ -137,7 +137,7 @@ def find_optimization(lake: TraceLake, name: str) -> str:
 
 
 def read_kept(lake: TraceLake, name: str) -> bytes:
-    """Read a search's journal as bytes. LakeError when it cannot be read."""
+    """Read a search's journal as bytes; LakeError if it cannot be read."""
     path = lake.path / str(lake.read("optimizations", name).item(0, "journal"))
     try:
         return path.read_bytes()
@@ -181,7 +181,7 @@ def _words(line: Mapping[str, Any]) -> str:
 
 
 def _resources(begin: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return static figures of an AMD GPU where there are any, else those of the target's own compiler."""
+    """Return static figures of an AMD GPU if there are any, else those of the target's own compiler."""
     static = line.get("static")
     if static and static["before"]:
         shown = SHOWN_ARCHITECTURE if SHOWN_ARCHITECTURE in static["before"] else min(static["before"])

@@ -1,6 +1,6 @@
-"""Run one kernel search from its question to its patch, with the lower bound of its time and the predicted gain.
+"""Run a kernel search from question to patch, with the lower bound of the kernel's time and the predicted gain.
 
-The loop itself is `aaco_pipeline.optimization.loop`. What the lake keeps of a search is `record`.
+The loop is in `aaco_pipeline.optimization.loop`; `record` stores searches in the lake.
 """
 
 import hashlib
@@ -70,10 +70,10 @@ _CALL_DISTRIBUTION: Final = "normal"
 
 
 def predicted_effect(lake: TraceLake, session: str, kernel: str, gain: Gain | None, applies_to: str) -> dict[str, Any]:
-    """Predict the effect of a kernel's gain on the application: the columns of `optimizations` from `effect_scope` on.
+    """Predict a kernel gain's effect on the application: the columns of `optimizations` from `effect_scope` on.
 
-    The gain `applies_to` a device; it predicts nothing for another architecture. What is not predicted is null, and
-    `effect_reason` says why.
+    The gain `applies_to` one device and predicts nothing for another architecture. Unpredicted values are null, with
+    the reason in `effect_reason`.
     """
     kernels = lake.read("kernels", session).filter(
         pl.col("name").cast(pl.String).map_elements(lambda name: same_kernel(name, kernel), return_dtype=pl.Boolean)
@@ -98,7 +98,7 @@ def predicted_effect(lake: TraceLake, session: str, kernel: str, gain: Gain | No
 
 
 def _why_not(lake: TraceLake, session: str, kernel: int, gain: Gain | None, applies_to: str) -> str | None:
-    """Explain why the gain predicts nothing for the device that ran the kernel; None where it does."""
+    """Explain why the gain predicts nothing for the device that ran the kernel; None if it does."""
     if gain is None:
         return "no gain was found"
     ran = lake.read("dispatches", session).filter(pl.col("kernel_id") == kernel).select("device_id").unique()
@@ -115,7 +115,7 @@ def _why_not(lake: TraceLake, session: str, kernel: int, gain: Gain | None, appl
 
 
 def _plain(name: str) -> str:
-    """Normalize an architecture's name: without its features, and as the architecture files have it."""
+    """Return an architecture's name as in the architecture files, without features."""
     known = architecture(name)
     return name.partition(":")[0].lower() if known is None else known.name
 
@@ -123,9 +123,10 @@ def _plain(name: str) -> str:
 def floor_ns(
     lake: Path, harness: Harness, target: TargetName, facts: list[dict[str, Any]]
 ) -> tuple[float | None, str | None]:
-    """Compute the least time of one call at the timed size in ns, or explain why there is none.
+    """Compute the minimum time in ns of one call at the timed size, or explain why there is none.
 
-    The rates are the highest of any format and cache level: a faster call did not do its work. `facts` are the host's.
+    The rates are the highest of any format and cache level: a faster call cannot have done its work. `facts` are the
+    host's.
     """
     if target != "cpu":
         return None, f"no measured ceilings of the {target} device: `aaco calibrate` measures this host's processor"
@@ -146,7 +147,7 @@ def floor_ns(
 
 @dataclass(frozen=True)
 class Ended:
-    """A finished search: its name in the lake, its outcome, and where the patch lies, if there is one."""
+    """A finished search: its name in the lake, its outcome, and the path of its patch, if any."""
 
     name: str
     outcome: Outcome
@@ -156,17 +157,17 @@ class Ended:
 def run(
     configs: Path, lake: TraceLake, order: Order, log: Log, read: Callable[[Path], bytes] = Path.read_bytes
 ) -> Ended:
-    """Search, publish after every attempt, and keep accepted changes as a patch; with `apply` replace the source.
+    """Search, publish after every attempt, and store accepted changes as a patch; with `apply` replace the source.
 
-    AacoError when something asked for is missing or wrong, before the lake is written. Source and harness are read
-    once, by `read`; the source is written only at the very end, and only if it is unchanged. `configs` is the folder of
-    settings, where a language model may be named.
+    AacoError if something requested is missing or invalid, before the lake is written. `read` reads source and harness
+    once each; the source is written only at the end, and only if it is unchanged. `configs` is the settings folder,
+    which may name a language model.
     """
     subject = find_subject(order, lake, read)
     target = choose_target(order.target)
     if (unconfined := sandbox.why_no_landlock()) is not None:
         log(f"compilers get at every file that you may read: {unconfined}")
-    proposers = proposers_of(configs, lambda ask: ask)  # report a wrongly configured endpoint first
+    proposers = proposers_of(configs, lambda ask: ask)  # report a misconfigured endpoint first
     name, began_at = new_name("optimize")
     log(f"{name}: {subject.kernel.name} of {subject.path.name} on {target.executed_on}")
     with (
@@ -191,7 +192,7 @@ def run(
 
 
 def decide_again(content: bytes, source: str) -> tuple[Journal, list[Replayed]]:
-    """Repeat a journal's decisions from what it holds. UsageError when it is not a journal, or contradicts itself."""
+    """Recompute a journal's decisions from its content; UsageError if it is not a journal or contradicts itself."""
     try:
         journal = read_journal(content)
         if "specification" in journal.begin:
@@ -202,7 +203,7 @@ def decide_again(content: bytes, source: str) -> tuple[Journal, list[Replayed]]:
 
 
 def telling(recorder: Recorder, log: Log) -> Callable[[Mapping[str, Any]], None]:
-    """Return a recorder of lines that also logs what the user wants to see while the search runs."""
+    """Return a recorder of lines that also logs progress for the user."""
 
     def record(line: Mapping[str, Any]) -> None:
         recorder.write(line)
@@ -222,14 +223,14 @@ def telling(recorder: Recorder, log: Log) -> Callable[[Mapping[str, Any]], None]
 def _prepared(
     order: Order, subject: Subject, target: Target, folder: Path, lake: TraceLake
 ) -> tuple[Question, Callable[..., Means], dict[str, Any]]:
-    """Prepare the question, the means but for what is only known later, and the journal's first line."""
+    """Prepare the question, the means known so far, and the journal's first line."""
     harness, seed = subject.harness, SystemRandom().getrandbits(62)
     launch = harness.drawn(harness.timed_size(target.name), _CALL_DISTRIBUTION, np.random.default_rng(seed)).launch
     (static_folder := folder / "static").mkdir()
     static, lacking = static_of(static_folder, launch)
     (emulated_folder := folder / "emulated").mkdir()
     checker, not_emulated = checker_of(harness, emulated_folder)
-    # The accepted changes are confirmed once more as a whole: one more claim, with an equal part of alpha.
+    # The combination of all accepted changes is confirmed again: one more claim, with an equal share of alpha.
     plan = Plan(threshold=order.threshold_ratio, candidates=MOST_ATTEMPTS + 1)
     facts = host_facts()["facts"]
     cache_facts = {str(one["key"]): one["value"] for one in facts if one["category"] == "cache"}
@@ -263,10 +264,10 @@ def _prepared(
         "plan": plan_record(plan),
         "static": {"lacking": lacking},
         "emulated": {"lacking": not_emulated},
-        # Reason why source compilers are not confined to their installation and folder; none if they are.
+        # Reason why source compilers are not confined to their installation and folder; empty if they are.
         "compiler_files": {"lacking": sandbox.why_no_landlock()},
         "floor": {"call_ns": floor, "lacking": no_floor},
-        # Sources are compiled in an empty folder, and again in another one for the confirmation.
+        # Sources are compiled in an empty folder, and for the confirmation again in another one.
         "caches": {"compiled": "cold: empty folders", "tuned": "none is used", **cache_facts},
         "environment": facts,
     }
@@ -274,7 +275,7 @@ def _prepared(
 
 
 def _kept(recorder: Recorder, folder: Path, ask: Ask) -> Ask:
-    """Wrap an asker so that each exchange is kept next to the journal and both digests are written into it."""
+    """Wrap an asker so that each exchange is stored next to the journal, with both digests in the journal."""
     keeping = Recorded(ask, folder)
 
     def asked(prompt: Prompt) -> str:
@@ -287,9 +288,9 @@ def _kept(recorder: Recorder, folder: Path, ask: Ask) -> Ask:
 
 
 def _keep(order: Order, subject: Subject, outcome: Outcome, recorder: Recorder) -> Path | None:
-    """Keep the accepted changes as a patch in the lake; with `apply` also replace the source, if it is unchanged.
+    """Store the accepted changes as a patch in the lake; with `apply` also replace the source, if it is unchanged.
 
-    Changes that did not hold as a whole are kept as a patch to look at, and never applied.
+    Changes whose combination was not confirmed are stored as a patch for inspection, and never applied.
     """
     recorder.is_applied, patch, unwritten = False, None, None
     after = subject.source if outcome.held is None else outcome.held.version.source

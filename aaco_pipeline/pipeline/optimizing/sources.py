@@ -1,6 +1,6 @@
-"""Copy sample kernels for the user to try, and replace the user's source by an accepted patch.
+"""Copy sample kernels for the user to try, and replace the user's source with the accepted version.
 
-On behalf of a search nothing else writes outside the lake and the cache.
+A search writes outside the lake and the cache only through this module.
 """
 
 import difflib
@@ -17,7 +17,7 @@ from aaco_pipeline.lake.files import sync_folder, temporary_beside
 
 
 def unified_diff(before: bytes, after: bytes, name: str) -> bytes:
-    """Make a diff for `patch -p1` and `git apply` from files of any bytes; empty when they are equal."""
+    """Create a diff for `patch -p1` and `git apply` from files of any bytes; empty if they are equal."""
     lines = difflib.diff_bytes(
         difflib.unified_diff, _lines(before), _lines(after), f"a/{name}".encode(), f"b/{name}".encode()
     )
@@ -25,7 +25,7 @@ def unified_diff(before: bytes, after: bytes, name: str) -> bytes:
 
 
 def read_source(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> bytes:
-    """Read a source. UsageError when it cannot be read."""
+    """Read a source; UsageError if it cannot be read."""
     try:
         return read(path)
     except OSError as error:
@@ -33,10 +33,10 @@ def read_source(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> 
 
 
 def replace_source(path: Path, before_sha256: str, after: bytes) -> None:
-    """Replace a source atomically: a kill leaves the old file or the new one, whole.
+    """Replace a source atomically: after a kill, the file is either the complete old or the complete new version.
 
-    A link is followed, and the file keeps its permissions. UsageError, with the file untouched, when it has changed
-    since it was read or cannot be replaced.
+    Links are followed and permissions kept. UsageError, with the file untouched, if it has changed since it was read or
+    cannot be replaced.
     """
     try:
         file = path.resolve(strict=True)
@@ -58,7 +58,7 @@ def replace_source(path: Path, before_sha256: str, after: bytes) -> None:
 
 
 def _lines(content: bytes) -> list[bytes]:
-    """Split into lines that end at `\\n` alone, as `patch` does."""
+    """Split into lines that end only at `\\n`, as `patch` does."""
     return re.findall(rb"[^\n]*\n|[^\n]+", content)
 
 
@@ -66,7 +66,7 @@ _PACKAGE: Final = "aaco_pipeline.optimization.samples"
 
 
 def copy_samples(folder: Path) -> list[Path]:
-    """Copy every sample to a folder and return the sources. UsageError where a different file is there already."""
+    """Copy every sample to a folder and return the sources; UsageError if a different file already exists there."""
     found = [one for one in resources.files(_PACKAGE).iterdir() if one.name.endswith((".hip", "_harness.py"))]
     files = {folder / one.name: one.read_bytes() for one in found}
     try:

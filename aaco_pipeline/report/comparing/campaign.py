@@ -1,6 +1,6 @@
-"""Gather the document of a campaign: its verdict, causes, sessions and nights.
+"""Collect the document of a campaign: its verdict, causes, sessions and nights.
 
-The verdict is decided in `aaco_pipeline.statistics.verdicts` and put into words in `verdict`.
+`aaco_pipeline.statistics.verdicts` decides the verdict, `verdict` puts it into words.
 """
 
 import json
@@ -24,12 +24,11 @@ Row = dict[str, Any]
 
 
 def history_of(lake: TraceLake, campaign: str, arm: str, metric: str) -> Document | None:
-    """The series of an arm's metric up to this campaign; None where the campaign has no history.
+    """Return the series of an arm's metric up to this campaign; None if the campaign has no history.
 
-    `nights` are rows of `nights` in their order, `changes` those of `change_points` with `night`, the place of the
-    first night of the new level among them, and `levels` what each segment of the raw (ns) and of the paired series
-    lies at (geometric mean); `forecast` is the row of `forecasts`, None without one. Of several hosts it is the one
-    with the latest night.
+    `nights` are rows of `nights` in order, `changes` rows of `change_points` with `night`, the index of the first night
+    on the new level, and `levels` the geometric mean of each segment of the raw (ns) and paired series; `forecast` is
+    the row of `forecasts` or None. If there are several hosts, the one with the latest night is used.
     """
     ours = (pl.col("arm") == arm) & (pl.col("metric") == metric)
     rows = lake.read("nights", campaign).drop("campaign_id").filter(ours)
@@ -57,7 +56,7 @@ def history_of(lake: TraceLake, campaign: str, arm: str, metric: str) -> Documen
 
 
 def _levels(nights: pl.DataFrame, of: str) -> pl.DataFrame:
-    """Level of each segment of the raw or the paired series, over the nights that enter it."""
+    """Return the level of each segment of the raw or the paired series, over the nights included in it."""
     before = "" if of == "raw" else "paired_"
     value = pl.col("level_ns" if of == "raw" else "paired_ratio").cast(pl.Float64)
     counts = pl.col(f"{before}segment").is_not_null() & ~pl.col(f"{before}is_outlier").fill_null(False)
@@ -70,9 +69,10 @@ def _levels(nights: pl.DataFrame, of: str) -> pl.DataFrame:
 
 
 def iterations_of(lake: TraceLake, members: pl.DataFrame) -> pl.DataFrame:
-    """session_id, arm, block, iteration and latency_ns of the unprofiled pass of the sessions in `members`.
+    """Read session_id, arm, block, iteration and latency_ns of the unprofiled pass of the sessions in `members`.
 
-    `members` has session_id, arm and block; a session without iterations has one row in which the others are null.
+    `members` has session_id, arm and block; a session without iterations has one row in which the other columns are
+    null.
     """
     units = []
     for session in members.get_column("session_id"):
@@ -84,16 +84,18 @@ def iterations_of(lake: TraceLake, members: pl.DataFrame) -> pl.DataFrame:
 
 
 def quantiles_of(lake: TraceLake, members: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `session_quantiles` of the sessions in `members` (session_id, arm, block), from their unprofiled pass."""
+    """Read rows of `session_quantiles` for the sessions in `members` (session_id, arm, block), from their unprofiled
+    pass.
+    """
     return session_quantiles(iterations_of(lake, members))
 
 
 def measured_sessions(lake: TraceLake, campaign: str, verdict: Mapping[str, Any]) -> list[Row]:
-    """The finished sessions of both arms of a verdict in the order they ran.
+    """List the finished sessions of both arms of a verdict in execution order.
 
-    Each with session_id, arm, block, position, state, value_ns (the verdict's metric, ns; null where there is none),
-    is_excluded and is_slow (as the verdict has it). Of a session that was removed since, value and state are null;
-    nothing where the lake holds no session of the campaign.
+    Each has session_id, arm, block, position, state, value_ns (the verdict's metric, ns; null if unknown), and the
+    verdict's is_excluded and is_slow. Value and state are null for sessions removed since. Empty if the lake has no
+    session of the campaign.
     """
     arms = verdict["baseline"], verdict["candidate"]
     rows = lake.read("campaign_sessions", campaign).filter(
@@ -101,7 +103,7 @@ def measured_sessions(lake: TraceLake, campaign: str, verdict: Mapping[str, Any]
     )
     if rows.is_empty():
         return []
-    # A verdict outlives its sessions: what was removed of them since has no value any more.
+    # Verdicts outlive their sessions: removed sessions no longer have a value.
     left = rows.filter(pl.col("session_id").is_in(lake.sessions()))
     if left.is_empty():
         return []
@@ -115,8 +117,8 @@ def measured_sessions(lake: TraceLake, campaign: str, verdict: Mapping[str, Any]
 
 
 def block_ratios(sessions: Sequence[Row], verdict: Mapping[str, Any]) -> list[Row]:
-    """One row a block of these sessions: block, ratio (candidate over baseline, as the verdict's effect is made; null
-    where an arm has no value that counts), is_slow (a session of it is) and excluded, how many were left out.
+    """Return one row per block: block, ratio (candidate over baseline, as used for the effect; null if an arm has no
+    valid value), is_slow (true for any of its sessions) and excluded (number of sessions left out).
     """
     if not sessions:
         return []
@@ -134,19 +136,20 @@ def block_ratios(sessions: Sequence[Row], verdict: Mapping[str, Any]) -> list[Ro
     return rows.sort("block").to_dicts()
 
 
-#: Verdicts that found a regression; the second is of arms that could not alternate, and graded as that.
+#: Verdicts that found a regression; the second one is for arms that could not alternate, and is marked accordingly.
 REGRESSIONS: Final = (REGRESSED, REGRESSED_BETWEEN_NIGHTS)
 _KERNELS: Final = ("launches", "duration", "selection")
-#: Idle time of the device that the host's own work lays bare.
+#: Idle time of the device while it waits for the host.
 _OF_THE_HOST: Final = ("host_wait", "launch_latency")
 _FACT: Final = ("subject", "evidence_grade")
 
 
 def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate") -> Document:
-    """A campaign's verdict on one arm against the baseline, its causes and its sessions. Times are ns an iteration.
+    """Collect a campaign's verdict on one arm and the baseline, its causes and its sessions. Times are ns per
+    iteration.
 
-    `ratios` are those of the blocks, `placebo` the verdict on the baseline's own copy where one ran. UsageError when
-    the campaign was not judged.
+    `ratios` are those of the blocks, `placebo` the verdict on the baseline's copy, if one ran. UsageError if the
+    campaign was not judged.
     """
     judged = lake.read("verdicts", campaign).drop("campaign_id")
     rows = judged.filter(pl.col("candidate") == candidate)
@@ -195,11 +198,11 @@ def verdict_document(lake: TraceLake, campaign: str, candidate: str = "candidate
 
 
 def _asked_differently(arms: pl.DataFrame, candidate: str) -> list[str]:
-    """List how the requests and files of the two arms differ: the one thing that was changed."""
+    """List how the requests and files of the two arms differ: the intended changes."""
     both = [arms.row(by_predicate=pl.col("arm") == arm, named=True) for arm in ("baseline", candidate)]
     before, after = (json.loads(one["specification"]) for one in both)
     for asked in (before, after):
-        asked.pop("artefact", None)  # where the lake keeps the file; the digest identifies its content
+        asked.pop("artefact", None)  # path in the lake; the digest identifies the content
     told = [
         f"{key.replace('_', ' ')}: {_plain(before.get(key))} → {_plain(after.get(key))}"
         for key in sorted({*before, *after} - {"model"})
@@ -219,21 +222,21 @@ def _plain(value: object) -> str:
 
 
 def _placebo(judged: pl.DataFrame, candidate: str) -> Document | None:
-    """The primary verdict on a placebo, which is the baseline once more: what differs there is the measurement's."""
+    """Return the primary verdict on a placebo, a copy of the baseline, whose differences are measurement errors."""
     is_placebo = (pl.col("candidate") == "placebo") & (pl.col("role") == "primary")
     rows = judged.filter(is_placebo & pl.lit(candidate != "placebo"))
     return rows.row(0, named=True) if rows.height else None
 
 
 def _severity(row: Document) -> float | None:
-    """Distance of the whole interval beyond the threshold, in thresholds; null unless it is a regression."""
+    """Return the distance of the interval beyond the threshold, in thresholds; null unless it is a regression."""
     if row["verdict"] not in REGRESSIONS:
         return None
     return float((row["ci_low"] - 1) / row["threshold_ratio"])
 
 
 def _evidence(causes: list[Document]) -> Document:
-    """The keys that scripts read: what of the change is in more launches, in longer kernels, in the host's gaps."""
+    """Return the keys for scripts: how much of the change is due to more launches, longer kernels, and host gaps."""
 
     def over(name: str, kinds: tuple[str, ...]) -> int | None:
         known = [row[name] for row in causes if row["kind"] in kinds and row[name] is not None]
@@ -255,7 +258,7 @@ def _evidence(causes: list[Document]) -> Document:
 
 
 def _mean_ns(kernels: list[Document], side: str) -> Any:
-    """Mean duration of a kernel on one side; None where a time is unknown or nothing ran."""
+    """Return the mean duration of a kernel on one side; None if a time is unknown or nothing ran."""
     times, count = [row[f"{side}_ns"] for row in kernels], sum(row[f"{side}_count"] for row in kernels)
     return sum(times) / count if count and None not in times else None
 
@@ -265,20 +268,20 @@ def _counted(row: Document) -> bool:
 
 
 def _service_levels(lake: TraceLake, campaign: str) -> list[Document]:
-    """Every arm against every limit of the plan, in the order of metrics and arms."""
+    """List every arm with every service level of the plan, in the order of metrics and arms."""
     rows = lake.read("service_levels", campaign).drop("campaign_id").sort("metric", "arm").to_dicts()
     return [{**row, "in_words": service_level(row)} for row in rows]
 
 
 def _traced(lake: TraceLake, campaign: str, arms: Sequence[str]) -> dict[str, list[str]]:
-    """The finished traced sessions of each of these arms that has any, in the order they ran."""
+    """List the finished traced sessions of these arms in execution order; arms without one are left out."""
     is_traced = (pl.col("purpose") == "trace") & (pl.col("state") == "finished") & pl.col("arm").is_in(arms)
     rows = lake.read("campaign_sessions", campaign).filter(is_traced).sort("block", "position")
     return {arm: own for arm in arms if (own := rows.filter(pl.col("arm") == arm).get_column("session_id").to_list())}
 
 
 def time_spent(rows: pl.DataFrame) -> Document:
-    """Count rows of `campaign_sessions`, add up their known times, and say whether all are known."""
+    """Count rows of `campaign_sessions`, add up their known times, and return whether all are known."""
     times = rows.select("spent_ns", "stages_ns")
     return {
         "sessions": rows.height,

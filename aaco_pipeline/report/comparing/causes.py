@@ -1,6 +1,6 @@
-"""Put the causes of a change into words, and lay them end to end so that they add up.
+"""Describe the causes of a change, and arrange them so that they add up to it.
 
-The causes are found by `aaco_pipeline.statistics.causes`.
+`aaco_pipeline.statistics.causes` finds the causes.
 """
 
 import re
@@ -11,7 +11,7 @@ from aaco_pipeline.report.formatting import capital, counted, duration, number, 
 
 Row = Mapping[str, Any]
 
-#: Longer names are cut: the table and JSON have them whole.
+#: Longer names are shortened; the table and JSON have the full name.
 _WIDTH: Final = 90
 _WHAT: Final[Mapping[str, str]] = {
     "execution_provider": "execution provider",
@@ -41,7 +41,7 @@ _GAPS: Final[Mapping[str, str]] = {
     "ends_of_steps": "idle before the first and after the last work of a step",
 }
 
-#: Counted things in the singular and plural.
+#: Counted things, singular and plural.
 _COUNTED: Final[Mapping[str, tuple[str, str]]] = {
     "launches": ("launch", "launches"),
     "communication": ("collective", "collectives"),
@@ -50,7 +50,7 @@ _COUNTED: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def selection_in_words(row: Row) -> str:
-    """One thing that was selected differently: `GEMM backend at aten::addmm: A → B, 24 an iteration, 1.2 ms → 2 ms`."""
+    """Describe a changed selection: `GEMM backend at aten::addmm: A → B, 24 an iteration, 1.2 ms → 2 ms`."""
     place = f" at {shortened(row['operator'], _WIDTH)}" if row["operator"] else ""
     if not place and row["position"] is not None:
         place = f" at launch {row['position']:,} of a step"
@@ -63,15 +63,15 @@ def selection_in_words(row: Row) -> str:
 
 
 def cause_in_words(row: Row) -> str:
-    """One cause with its part of the change: `40 more launches an iteration of K: +0.21 ms [+0.2 ms, +0.22 ms]`."""
+    """Describe a cause with its contribution: `40 more launches an iteration of K: +0.21 ms [+0.2 ms, +0.22 ms]`."""
     text = _cause(row)
-    # A kernel's name stays as it is spelt.
+    # Kernel names keep their spelling.
     told = text if text.startswith(_name(row)) else capital(text)
     return f"{told}: {signed(row['delta_ns'])}{_interval(row)}"
 
 
 def difference_in_words(row: Row) -> str:
-    """One fact of the environment that differs, with what it can prove."""
+    """Describe a difference between environments, and how strong its evidence is."""
     return (
         f"{row['category']} {row['key']}: {shortened(row['baseline'], _WIDTH)} → {shortened(row['candidate'], _WIDTH)} "
         f"({row['evidence_grade']})"
@@ -79,7 +79,7 @@ def difference_in_words(row: Row) -> str:
 
 
 def signed(nanoseconds: float | None) -> str:
-    """A difference in time with its sign."""
+    """Format a time difference with its sign."""
     if nanoseconds is None:
         return "–"
     text = duration(abs(nanoseconds))
@@ -93,7 +93,7 @@ def _interval(row: Row) -> str:
 
 
 def _apart(before: str, after: str) -> tuple[str, str]:
-    """Two values as a line has room for them: of long ones that begin alike what differs."""
+    """Shorten two values to fit a line; if long ones share a prefix, show where they differ."""
     before, after = (re.sub(r"\bvoid |\(anonymous namespace\)::", "", one) for one in (before, after))
     heads = [one.partition("<")[0].partition("(")[0] for one in (before, after)]
     if max(len(before), len(after)) > _WIDTH and heads[0] != heads[1] and all(heads):
@@ -135,7 +135,7 @@ def _cause(row: Row) -> str:
 
 
 def _name(row: Row) -> str:
-    """The subject as a line has room for it; rows of the lake have the whole name alone."""
+    """Shorten the subject to fit a line; only the lake's rows have the full name."""
     return shortened(row.get("short_subject") or row["subject"], _WIDTH)
 
 
@@ -146,12 +146,12 @@ def _more(row: Row, one: str, several: str) -> str:
 
 
 def _changed(row: Row) -> bool:
-    """Return whether the counts differ as printed."""
+    """Return whether the printed counts differ."""
     return round(float(row["candidate_count"] - row["baseline_count"]), 1) != 0.0
 
 
 def _with_idle(row: Row) -> str:
-    """A remark where most of the change is the idle time before the launches."""
+    """Return a remark if most of the change is idle time before the launches."""
     own = abs((row["candidate_ns"] or 0.0) - (row["baseline_ns"] or 0.0))
     return " (with idle)" if abs(row["delta_ns"]) > 2 * own else ""
 
@@ -161,19 +161,19 @@ def _each(row: Row, side: str) -> str | None:
     return duration(time / count) if count and time is not None else None
 
 
-#: Causes that are shown one by one, and of those whose interval holds zero.
+#: Maximum number of causes shown individually, in total and among those whose interval includes zero.
 _SHOWN: Final = 12
 _UNSURE: Final = 3
-#: A cause below this part of the change is not shown by itself.
+#: Causes below this fraction of the change are not shown individually.
 _LEAST: Final = 0.01
 
 
 def steps(causes: Sequence[Row], begins_at: float = 0.0) -> list[dict[str, Any]]:
-    """The causes that are in the sum in their order, the small and the unsure together, what is unexplained last.
+    """List the causes in order, then the small and uncertain ones combined, then the unexplained remainder.
 
-    Each has kind (None of several), in_words without its figure, delta_ns, ci_low_ns, ci_high_ns, share_ratio,
-    is_certain (False where its interval holds zero, None without one), and from_ns and then_ns: where the sum stood
-    before and stands after it.
+    Each has kind (None if combined), in_words without its figure, delta_ns, ci_low_ns, ci_high_ns, share_ratio,
+    is_certain (False if its interval includes zero, None without an interval), and from_ns and then_ns: the running sum
+    before and after it.
     """
     rows = [row for row in causes if row["in_sum"]]
     named = [row for row in rows if row["kind"] != "unexplained"]
@@ -182,7 +182,7 @@ def steps(causes: Sequence[Row], begins_at: float = 0.0) -> list[dict[str, Any]]
     unsure = [row for row in largest if _is_certain(row) is False]
     chosen = [row for row in largest if row not in unsure[_UNSURE:]][:_SHOWN]
     rest = [row for row in named if row not in chosen or _size(row) < _LEAST * abs(change)]
-    # One alone is shown as it is.
+    # A single small cause is shown by itself.
     shown = [_shown(row) for row in named if row not in rest or len(rest) == 1]
     if count := len(named) - len(shown):
         delta = sum(row["delta_ns"] for row in named) - sum(row["delta_ns"] for row in shown)
@@ -200,7 +200,7 @@ def steps(causes: Sequence[Row], begins_at: float = 0.0) -> list[dict[str, Any]]
 
 
 def of_change(ratio: float | None) -> str | None:
-    """A part of the change in per cent; causes that work against each other have more than all of it."""
+    """Format a contribution as a percentage of the change; opposing causes can exceed 100 %."""
     return None if ratio is None else f"{round(100 * ratio):d} %".replace("-", "−")
 
 

@@ -1,6 +1,6 @@
 """Describe how two sessions differ, or how one differs from a baseline file.
 
-The documents are gathered by `two_sessions`. Nothing here loads polars.
+`two_sessions` collects the documents. Nothing here loads polars.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +14,16 @@ from aaco_pipeline.report.view import Columns, Lines, Sentence, Table, View, sen
 
 Row = Mapping[str, Any]
 
-#: Hidden work below this part of an iteration is not shown.
+#: Hidden work below this fraction of an iteration is not shown.
 _LEAST: Final = 0.01
-#: Idle time that the host makes, and the part of a change from which it is most of it.
+#: Idle time caused by the host, and the fraction of a change above which it counts as most of it.
 _HOST: Final = ("host_wait", "launch_latency", "ends_of_steps")
 _MOST: Final = 0.5
 _MADE_BY_RECORDER: Final = (
     " Most of the change is the device waiting for its host, and a recorder slows the host: measure both without one "
     "before you believe it."
 )
-#: Selections and facts of the environment that are listed.
+#: Maximum number of selections and of environment facts listed.
 LISTED: Final = 12
 CAUSES: Final[Columns] = {
     "cause": lambda row: row["in_words"],
@@ -46,7 +46,7 @@ SIDES: Final[Columns] = {
 
 
 def title(document: Row) -> str:
-    """Title: the work of both sessions, and their devices where these differ."""
+    """Return the title: the work of both sessions, and their devices if these differ."""
     pair = [document[side] for side in ("candidate", "baseline")]
     works = [one["model_name"] or one["workload"] or one["session_id"] for one in pair]
     if document["hardware_differs"]:
@@ -55,7 +55,7 @@ def title(document: Row) -> str:
 
 
 def opening(document: Row) -> list[str]:
-    """The first sentences: other hardware or work, then what was selected differently."""
+    """Return the first sentences: different hardware or work, then different selections."""
     lines = []
     if document["hardware_differs"]:
         pair = [_device(document[side]) for side in ("baseline", "candidate")]
@@ -70,7 +70,7 @@ def opening(document: Row) -> list[str]:
     if not chosen:
         return [*lines, "Nothing was selected differently, as far as both sessions tell."]
     if document["hardware_differs"]:
-        # Every architecture has kernels of its own: what was chosen is what holds for the session.
+        # Kernels differ between architectures, so only selections for the complete session are compared.
         whole = [row for row in chosen if row["operator"] is None and row["position"] is None]
         apart = counted(len(chosen) - len(whole), "place")
         lines += [f"{row['in_words']}." for row in whole[:LISTED]]
@@ -82,7 +82,7 @@ def opening(document: Row) -> list[str]:
 
 
 def verdict(document: Row) -> list[str]:
-    """Say that nothing is judged, and by how much the two differ."""
+    """State that this is not a verdict, and by how much the two differ."""
     lines = [f"Described, no verdict: {document['verdict_reason']}."]
     rules = [document[side]["step"] for side in ("baseline", "candidate")]
     if document["latency_delta_pct"] is not None:
@@ -103,13 +103,13 @@ def verdict(document: Row) -> list[str]:
 
 
 def waterfall(document: Row) -> list[dict[str, Any]]:
-    """The causes from the baseline's iteration to the candidate's, the small ones together, the unexplained apart."""
+    """Lay out the causes of the change per iteration: small ones combined, the unexplained remainder separate."""
     change = document["change"]
     return [] if change is None else steps(document["causes"], change["baseline_ns"])
 
 
 def sides(document: Row) -> list[dict[str, str | None]]:
-    """Facts of the two sessions beside each other: device, precision, clock, busy and idle time."""
+    """Compare facts of the two sessions: device, precision, clock, busy and idle time."""
     pair = document["baseline"], document["candidate"]
     told: dict[str, Callable[[Row], str | None]] = {
         "device": lambda one: one["product"] or one["arch"],
@@ -129,14 +129,14 @@ def sides(document: Row) -> list[dict[str, str | None]]:
 
 
 def environment(document: Row) -> list[str]:
-    """List what else differs, one per line."""
+    """List other differences, one per line."""
     rows: Sequence[Row] = document["environment"]
     more = [f"{len(rows) - LISTED} more in `--json`"] if len(rows) > LISTED else []
     return [*(row["in_words"] for row in rows[:LISTED]), *more]
 
 
 def _device(side: Row) -> str:
-    """A device by its product with its architecture: `AMD Instinct MI300X (gfx942)`."""
+    """Format a device as its product and architecture: `AMD Instinct MI300X (gfx942)`."""
     product, arch = side["product"], side["arch"]
     return f"{product} ({arch})" if product and arch else str(product or arch or "a device that is not named")
 
@@ -171,7 +171,7 @@ def _latency(document: Row) -> str:
 
 
 def _of_the_host(document: Row) -> bool:
-    """Return whether most of the change is the device waiting for its host, which a recorder slows down."""
+    """Return whether most of the change is device time spent waiting for the host, which recording slows down."""
     change = document["change"]
     if change is None:
         return False
@@ -187,7 +187,7 @@ def _roof(row: Row, side: str) -> str | None:
     )
 
 
-#: Figures without a counterpart that are named.
+#: Maximum number of unmatched figures that are named.
 _NAMED: Final = 5
 STORED_METRICS: Final[Columns] = {
     "metric": lambda row: row["metric"].replace("_", " "),
@@ -198,17 +198,17 @@ STORED_METRICS: Final[Columns] = {
 
 
 def stored_title(document: Row) -> str:
-    """Title of a session beside a baseline file."""
+    """Return the title for a session compared with a baseline file."""
     return f"{document['candidate']['session_id']} against the file {document['baseline']['name']}"
 
 
 def stored_sentence(document: Row) -> str:
-    """Say that nothing is decided, and why."""
+    """Explain why there is no verdict."""
     return f"Inconclusive: {document['verdict_reason']}."
 
 
 def stored_lines(document: Row) -> list[str]:
-    """List what differs, what of the file is refused, and what has no counterpart."""
+    """List differences, refused parts of the file, and figures without a counterpart."""
     told = [f"Not the same work or hardware: {'; '.join(document['differs'])}."] if document["differs"] else []
     told += [f"Refused: {one}." for one in document["refused"]]
     if more := document["not_compared"]:
@@ -218,12 +218,12 @@ def stored_lines(document: Row) -> list[str]:
 
 
 def stored_next_step(document: Row) -> str:
-    """Say what to run to get a verdict."""
+    """Name the command that gives a verdict."""
     return f"Next: {document['recommendation']}."
 
 
 def difference_view(document: Row) -> View:
-    """Lay out what was selected differently, how much slower it is, why, what else differs, and what to run next."""
+    """Lay out changed selections, the slowdown, its causes, other differences, and the next command."""
     kinds = Table(KINDS, document["kinds"], title="Kinds of work, an iteration", names=("kind of work",))
     both = [Table(SIDES, sides(document), heading="The two sessions", names=()), kinds]
     causes = Table(CAUSES, waterfall(document), heading="Causes", names=("cause",), spare=("*iteration then",))
@@ -241,7 +241,7 @@ def difference_view(document: Row) -> View:
 
 
 def stored_difference_view(document: Row) -> View:
-    """Lay out that nothing is decided and why, the figures beside each other, what was refused, and what to run."""
+    """Lay out why there is no verdict, both sides' figures, refused parts, and the next command."""
     return View(
         stored_title(document),
         [

@@ -1,6 +1,6 @@
-"""Write a verdict or a difference for other programs: JUnit, Bencher and github-action-benchmark.
+"""Export a verdict or a difference for other programs: JUnit, Bencher and github-action-benchmark.
 
-The table of all output formats is here, too; tables on a terminal are `report.terminal`'s.
+Also lists all output formats. `report.terminal` prints tables on a terminal.
 """
 
 import json
@@ -20,7 +20,7 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure with its unit, and the interval where one is known."""
+    """A measured figure with its unit, and its interval if known."""
 
     name: str
     unit: str
@@ -31,9 +31,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`state` is `failed` for a regression alone, and `skipped` where nothing was decided; `lines` say why.
+    """Result of a comparison. `state` is `failed` only for a regression, and `skipped` if undecided; `lines` explain
+    it.
 
-    `name` stays the same from one comparison of a benchmark to the next, so that services can keep a series of it.
+    `name` is the same for every comparison of a benchmark, so that services can track it over time.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Outcome:
 
 
 def of_verdict(document: Document) -> Outcome:
-    """The outcome of a campaign: the metric that decides says whether it failed; figures are of all metrics."""
+    """Convert a campaign's verdict: the primary metric determines the state; all metrics provide figures."""
     primary = document["verdicts"][0]
     decided = document["verdict"] in ("improved", "equivalent")
     more = (verdict.placebo(document), *verdict.reasons(document), *verdict.kept(document), *verdict.selected(document))
@@ -67,7 +68,7 @@ def of_verdict(document: Document) -> Outcome:
 
 
 def of_difference(document: Document) -> Outcome:
-    """The outcome of two sessions beside each other: described and never judged, with the candidate's latency."""
+    """Convert a difference between two sessions: never judged, with the candidate's latency."""
     latency = document["candidate"]["latency_ns"]
     sentence, *rest = difference.verdict(document)
     return Outcome(
@@ -81,7 +82,7 @@ def of_difference(document: Document) -> Outcome:
 
 
 def of_stored_difference(document: Document) -> Outcome:
-    """The outcome of a session beside a baseline file: never judged."""
+    """Convert a difference between a session and a baseline file: never judged."""
     candidate = document["candidate"]
     return Outcome(
         str(candidate["model_name"] or candidate["session_id"]),
@@ -98,14 +99,14 @@ def of_stored_difference(document: Document) -> Outcome:
 
 
 def _level(document: Document, arm: str) -> float | None:
-    """Geometric mean over the arm's sessions that count; None without one."""
+    """Return the geometric mean over the arm's valid sessions; None if there are none."""
     own = [one for one in document["sessions"] if one["arm"] == arm and not one["is_excluded"]]
     logs = [math.log(one["value_ns"]) for one in own if one["value_ns"] is not None]
     return math.exp(sum(logs) / len(logs)) if logs else None
 
 
 def render_junit(outcome: Outcome) -> str:
-    """One suite with one case: the metric that decides."""
+    """Render one suite with one case, for the primary metric."""
     name = printable(outcome.name)
     counts = {"tests": "1", "errors": "0"}
     counts |= {"failures": str(int(outcome.state == "failed")), "skipped": str(int(outcome.state == "skipped"))}
@@ -125,13 +126,13 @@ def render_junit(outcome: Outcome) -> str:
 
 
 def render_bencher(outcome: Outcome) -> str:
-    """One benchmark with a measure for each figure; ends of intervals only where they are known."""
+    """Render one benchmark with a measure per figure; interval limits only if known."""
     measures = {figure.name: _metric(figure) for figure in outcome.figures}
     return json.dumps({outcome.name: measures} if measures else {}, indent=2) + "\n"
 
 
 def render_github_action_benchmark(outcome: Outcome) -> str:
-    """One entry a figure, the smaller the better."""
+    """Render one entry per figure; smaller is better."""
     return json.dumps([_entry(outcome, figure) for figure in outcome.figures], indent=2, ensure_ascii=False) + "\n"
 
 
@@ -166,12 +167,12 @@ _FOR_PROGRAMS: Final[Mapping[str, Callable[[Outcome], str]]] = {
 
 
 def forms(kind: Kind) -> list[str]:
-    """The forms in which a document of this kind is written; without sessions there is nothing to draw on a page."""
+    """Return the formats for this kind of document; a page requires sessions."""
     return ["markdown", *([] if kind == "stored difference" else ["html"]), *_FOR_PROGRAMS]
 
 
 def rendered(document: Document, kind: Kind, form: str) -> str:
-    """The document in one of the `forms` of its kind."""
+    """Render the document in one of the `forms` of its kind."""
     if form == "markdown":
         return render_view(VIEWS[kind](document))
     if form == "html":

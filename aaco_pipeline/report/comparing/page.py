@@ -1,6 +1,6 @@
-"""Lay out the page of a verdict or a difference: its sections, and the places in their plots.
+"""Lay out the page of a verdict or a difference: its sections, and positions in their plots.
 
-The page itself is rendered by `html.view_page`.
+`html.view_page` renders the page.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,9 +24,9 @@ _GRADES: Final = Markup(
 
 
 def placed_intervals(verdicts: Sequence[Row]) -> dict[str, Any] | None:
-    """The interval of every metric beside what matters, the primary first; None where no metric has an effect.
+    """Position each metric's interval relative to the threshold, primary metric first; None if no metric has an effect.
 
-    The axis is that of the primary: wider intervals of others go on beyond its edges and are marked so.
+    The axis fits the primary metric: wider intervals of other metrics are cut at its edges and marked.
     """
     known = [row for row in verdicts if row["effect_ratio"] is not None]
     if not known:
@@ -50,7 +50,7 @@ def placed_intervals(verdicts: Sequence[Row]) -> dict[str, Any] | None:
 
 
 def placed_blocks(ratios: Sequence[Row], verdict: Row) -> dict[str, Any] | None:
-    """Candidate over baseline block by block, with the verdict's interval; None where no block has both arms."""
+    """Position each block's ratio with the verdict's interval; None if no block has both arms."""
     known = [row["ratio"] for row in ratios if row["ratio"] is not None]
     if not known:
         return None
@@ -75,7 +75,7 @@ def placed_blocks(ratios: Sequence[Row], verdict: Row) -> dict[str, Any] | None:
 
 
 def placed_steps(steps: Sequence[Row]) -> list[dict[str, Any]]:
-    """The causes of a change as bars that begin where the one before ended; intervals are cut at the edges."""
+    """Position the causes of a change as consecutive bars; intervals are cut at the edges."""
     ends = [row[name] for row in steps for name in ("from_ns", "then_ns")]
     if not ends:
         return []
@@ -102,7 +102,7 @@ _MOST_NIGHTS: Final = 6
 
 
 def placed_nights(history: Row | None) -> list[dict[str, Any]]:
-    """A plot of the raw series and, where anything is paired, one of the ratio; nothing without nights that count."""
+    """Plot the raw series and, if there are paired values, the ratios; empty without valid nights."""
     if history is None:
         return []
     raw = _series(history, "level_ns", "is_outlier", "raw", duration)
@@ -147,7 +147,7 @@ def _series(
 
 
 def render_verdict(document: Row) -> str:
-    """The page of a campaign's verdict, from `verdict_document`. The same document gives the same page."""
+    """Render the page of a campaign's verdict, from `verdict_document`. Equal documents give equal pages."""
     primary, campaign = document["verdicts"][0], document["campaign_id"]
     decides = capital(verdict.metric_in_words(primary["metric"]))
     sentence, blocks = verdict.sentence(document), placed_blocks(document["ratios"], primary)
@@ -218,7 +218,7 @@ def render_verdict(document: Row) -> str:
 
 
 def render_difference(document: Row) -> str:
-    """The page of two sessions beside each other, from `difference_document`."""
+    """Render the page of two sessions, from `difference_document`."""
     pair = [document[side]["session_id"] for side in ("baseline", "candidate")]
     opening = difference.opening(document)
     first = [line for line in opening if line.startswith(("Hardware differs", "The work differs"))]
@@ -249,7 +249,7 @@ def render_difference(document: Row) -> str:
         [Lines("", [row["in_words"] for row in document["environment"]])],
         "No cause by itself: that takes an A/B of one factor alone.",
     )
-    # On another device first of all what each did with its own.
+    # On different devices, first show the results for each device.
     sections = [*devices, *changes] if document["hardware_differs"] else [*changes, *devices]
     page = Page(
         title=difference.title(document),
@@ -285,7 +285,7 @@ def _history(document: Row) -> list[PagePart]:
 
 
 def _tiles(row: Row) -> list[tuple[str, str, str | None]]:
-    """Label, figure, and what stands beneath it, of what is known."""
+    """Return label, figure and caption for each known fact."""
     tiles = [
         ("Ratio", verdict.METRICS["*ratio"](row), verdict.METRICS["*interval"](row)),
         ("Matters from", verdict.METRICS["*matters"](row), None),
@@ -298,8 +298,8 @@ def _tiles(row: Row) -> list[tuple[str, str, str | None]]:
 
 
 def _steps(steps: list[dict[str, Any]], change: Row | None) -> list[dict[str, Any]]:
-    """The causes with their figures, between where the change begins and ends; what it begins at is known of two
-    sessions only.
+    """Lay out the causes with their figures, between the start and end of the change; the start is only known for two
+    sessions.
     """
     if not steps:
         return []

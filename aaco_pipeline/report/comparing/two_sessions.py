@@ -1,6 +1,6 @@
-"""Gather the document of `aaco diff`: two sessions, or one beside a baseline file.
+"""Collect the document of `aaco diff`: two sessions, or one session and a baseline file.
 
-What differs is found by `aaco_pipeline.statistics.causes`.
+`aaco_pipeline.statistics.causes` finds the differences.
 """
 
 from pathlib import Path
@@ -20,18 +20,18 @@ from aaco_pipeline.statistics.verdicts.session_quantiles import disturbed_ratios
 
 Document = dict[str, Any]
 
-#: Facts of `sessions` that make two sessions different work.
+#: Facts of `sessions` that distinguish different work.
 _WORKLOAD: Final = (
     *("workload", "model_name", "model_sha256", "batch_size", "prompt_tokens", "output_tokens", "threads"),
 )
-#: A capture is named after its file, which names the run and not the work.
+#: A capture is named after its file, which identifies the run and not the work.
 _OF_A_FILE: Final = "workload"
 
 
 def difference_document(lake: TraceLake, baseline: str, candidate: str) -> Document:
-    """Compare two sessions: selections, the change with its causes, environment, and what to do.
+    """Compare two sessions: selections, the change with its causes, environment, and next steps.
 
-    Times are ns an iteration of the recorded steps. There is no verdict: two processes differ without any cause.
+    Times are ns per iteration of the recorded steps. There is no verdict: even identical processes differ.
     """
     names = dict.fromkeys((*ACCOUNTED_FROM, *FACTS, "kinds_of_work", "time_shares", "answers", "session_metrics"))
     tables = {session: {name: lake.read(name, session) for name in names} for session in (baseline, candidate)}
@@ -85,7 +85,7 @@ def _side(side: Arm, tables: dict[str, pl.DataFrame]) -> Document:
 
 
 def _unknown_device(baseline: Arm, candidate: Arm) -> list[str]:
-    """Name the session without a recorded device where only one has it: they may differ in it."""
+    """If only one session has a recorded device, name the other one, whose device may be different."""
     known = [
         side.devices.select(pl.any_horizontal(pl.col("product", "arch").is_not_null()).any()).item()
         for side in (baseline, candidate)
@@ -113,14 +113,14 @@ def _verdict(
     causes: list[Document],
     other_hardware: bool,
 ) -> Document:
-    """The keys that scripts read. Two sessions are described: no number of iterations makes them a comparison."""
+    """Return the keys for scripts. Two sessions are only described: more iterations do not make them comparable."""
     one, other = (side.accounts[0] if side.accounts else None for side in sides)
     latencies = [None if account is None else account.latency_ns for account in (one, other)]
     times = [None if account is None else account.time_ns / account.steps for account in (one, other)]
     source = "unprofiled iterations" if None not in latencies else "recorded iterations"
     before, after = latencies if None not in latencies else times
     if None in latencies and one is not None and other is not None and one.rule != other.rule:
-        before = after = None  # an iteration and a whole recording have no ratio
+        before = after = None  # an iteration and a complete recording have no ratio
     first = next((row for row in causes if row["kind"] != "unexplained" and row["in_sum"]), None)
     suspected = selection_in_words(chosen[0]) if chosen else cause_in_words(first) if first else None
     return {
@@ -174,7 +174,7 @@ def _change(split: Decomposition, sides: tuple[Arm, Arm]) -> Document:
 
 
 def _kinds(before: dict[str, pl.DataFrame], after: dict[str, pl.DataFrame]) -> list[dict[str, Any]]:
-    """Kinds of work of sessions on different devices: time an iteration and share of each one's own roof."""
+    """List kinds of work of sessions on different devices: time per iteration and fraction of each device's roof."""
     columns = ("time_ns", "roof", "roof_ratio", "roof_source", "dtype")
     frames = []
     for tables in (before, after):
@@ -191,9 +191,9 @@ _EVIDENCE: Final = ("kernel_launch_count_delta", "avg_kernel_duration_delta", "c
 
 
 def stored_difference_document(lake: TraceLake, file: Path, stored: StoredBaseline, session: str) -> Document:
-    """The session's latencies beside those of the file, ns; the keys that scripts read are those of a difference.
+    """Compare the session's latencies with those in the file, in ns; script keys are the same as for a difference.
 
-    `differs` is what the file states and the session contradicts, and then there is no ratio.
+    `differs` lists facts in the file that contradict the session; in that case there is no ratio.
     """
     facts = lake.read("sessions", session).row(0, named=True)
     devices = lake.read("devices", session).get_column("arch").drop_nulls()
@@ -233,5 +233,5 @@ def stored_difference_document(lake: TraceLake, file: Path, stored: StoredBaseli
 
 
 def _alike(fact: object) -> str:
-    """A fact without the ways in which the same is spelt: fp16 is float16."""
+    """Normalize spellings of a fact: fp16 is float16."""
     return str(fact).lower().replace("float", "fp")

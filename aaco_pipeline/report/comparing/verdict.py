@@ -1,6 +1,6 @@
 """Put a campaign's verdict into words: its sentences and the columns of its tables.
 
-The document is gathered by `campaign`. Nothing here loads polars.
+`campaign` collects the document. Nothing here loads polars.
 """
 
 from collections.abc import Mapping
@@ -15,22 +15,22 @@ from aaco_pipeline.report.view import Columns, Lines, Sentence, Table, Tone, Vie
 Row = Mapping[str, Any]
 
 _UNCHANGED: Final = "unchanged code of the same nights"
-#: Days that a raw and a paired change may lie apart to be reported as one.
+#: Maximum number of days between a raw and a paired change that are reported as one.
 _SAME_DAYS: Final = 7
 
 
 def changes_in_words(changes: list[Row]) -> list[str]:
-    """A sentence for each change of an arm, the latest first.
+    """Return a sentence for each change of an arm, latest first.
 
-    `changes` are rows of `change_points` of one benchmark. A change of the paired series that the raw one shows too is
-    reported once, as the raw one.
+    `changes` are rows of `change_points` for one benchmark. A change in both the paired and the raw series is reported
+    once, as the raw one.
     """
     told = [row for row in changes if row["of"] == "raw" or not _shown_raw(row, changes)]
     return [change_in_words(row) for row in sorted(told, key=lambda row: row["started_at"], reverse=True)]
 
 
 def change_in_words(row: Row) -> str:
-    """One row of `change_points` in a sentence: since when, by how much, and whose it is."""
+    """Describe a row of `change_points`: since when, by how much, and the cause."""
     when = night(row["started_at"])
     whom = f"{row['workload']} ({row['arm']}, {_metric(row['metric'])})"
     many = _difference(row)
@@ -44,7 +44,7 @@ def change_in_words(row: Row) -> str:
 
 
 def forecast_in_words(row: Row) -> str:
-    """One row of `forecasts` in a sentence."""
+    """Describe a row of `forecasts` in a sentence."""
     whom = f"{_metric(row['metric'])} of {row['workload']} ({row['arm']})"
     if row["state"] == "foretold":
         latest = row["nights_to_limit_high"]
@@ -59,7 +59,7 @@ def forecast_in_words(row: Row) -> str:
 
 
 def night(at: datetime) -> str:
-    """A night's date in words: `12 March 2026`."""
+    """Format a night's date: `12 March 2026`."""
     return f"{at.day} {at:%B %Y}"
 
 
@@ -90,7 +90,7 @@ def _metric(metric: str) -> str:
 
 
 def _shown_raw(row: Row, changes: list[Row]) -> bool:
-    """Return whether a raw change of the same arm, owed to the code, already reports this paired one."""
+    """Return whether a raw change of the same arm, attributed to the code, already covers this paired one."""
     series = ("workload", "backend", "host", "metric", "arm")
     return any(
         other["of"] == "raw"
@@ -102,13 +102,13 @@ def _shown_raw(row: Row, changes: list[Row]) -> bool:
     )
 
 
-#: The design and the error of a single look as `aaco_pipeline.statistics.verdicts` has them; a test holds them
-#: together, because words import nothing that is slow to load.
+#: Design and error of a single look, copied from `aaco_pipeline.statistics.verdicts`, whose import is slow; a test
+#: keeps both equal.
 BETWEEN_NIGHTS: Final = "between nights"
 LEVEL: Final = 0.05
-#: Selections, causes and facts that are listed.
+#: Maximum number of selections, causes and facts listed.
 LISTED: Final = 10
-#: Metrics as a sentence names them.
+#: Names of metrics in sentences.
 _NAMES: Final[Mapping[str, str]] = {
     "latency_p50": "the median",
     "latency_p90": "the P90",
@@ -118,14 +118,14 @@ _NAMES: Final[Mapping[str, str]] = {
 
 
 def title(document: Row) -> str:
-    """Title: `new.onnx against old.onnx on cpu`, or `resnet50 on migraphx` for one and the same model."""
+    """Return the title: `new.onnx against old.onnx on cpu`, or `resnet50 on migraphx` for identical models."""
     names = [PurePath(one["artefact"]).name for arm in ("candidate", "baseline") for one in _of_arm(document, arm)]
     model = document["workload"] if len(set(names)) < 2 else " against ".join(names)
     return f"{model} on {document['backend']}"
 
 
 def sentence(document: Row) -> str:
-    """The verdict in one sentence, with the effect, its interval, and what would have been found."""
+    """State the verdict in one sentence, with the effect, its interval, and the detectable effect."""
     row = document["verdicts"][0]
     name = metric_in_words(row["metric"])
     effect = row["effect_ratio"]
@@ -135,9 +135,9 @@ def sentence(document: Row) -> str:
 
 
 def placebo(document: Row) -> str | None:
-    """Report what the baseline's own copy in the same blocks shows; None without one.
+    """Report the result for the baseline's copy in the same blocks; None if there is none.
 
-    It ought not to differ: where it does, the difference between the arms is the measurement's.
+    The copy should not differ: if it does, differences between the arms are measurement errors.
     """
     row = document["placebo"]
     if row is None:
@@ -150,7 +150,7 @@ def placebo(document: Row) -> str | None:
 
 
 def asked(document: Row) -> str:
-    """Name the differences between the arms, which alone explain a difference of their times."""
+    """Name the differences between the arms, the only possible causes of a difference in time."""
     told = document["asked_differently"]
     if not told:
         return "Both arms are the same request of the same file."
@@ -158,7 +158,7 @@ def asked(document: Row) -> str:
 
 
 def reasons(document: Row) -> list[str]:
-    """Why the verdict is what it is, a sentence each."""
+    """Give the reasons for the verdict, one sentence each."""
     row = document["verdicts"][0]
     told = [f"{capital(one)}." for one in row["reasons"] or []]
     if row["design"] == BETWEEN_NIGHTS:
@@ -170,32 +170,32 @@ def reasons(document: Row) -> list[str]:
 
 
 def selected(document: Row) -> list[str]:
-    """List what was selected differently, one per line."""
+    """List changed selections, one per line."""
     return _listed([f"{row['in_words']}." for row in document["selections"]])
 
 
 def environment(document: Row) -> list[str]:
-    """List what else differs between the arms' sessions, one per line with what it can prove."""
+    """List other differences between the arms' sessions, one per line with the strength of their evidence."""
     return _listed([f"{row['subject']} ({row['evidence_grade']})" for row in document["environment"]])
 
 
 def waterfall(document: Row) -> list[dict[str, Any]]:
-    """The causes that add up to the change, the surest first, the unexplained last."""
+    """List the causes that add up to the change, most certain first, the unexplained remainder last."""
     return steps(document["causes"])
 
 
 def certainty(document: Row) -> str | None:
-    """Say that no part of the change is certain; None where one is, or where there are none."""
+    """Say that no cause is certain; None if one is, or if there are none."""
     parts = waterfall(document)
     known = [row["is_certain"] for row in parts if row["is_certain"] is not None]
     if parts and not known:
         return "None of these parts is certain: so few traced sessions tell nothing of how much the parts vary."
-    # Parts shown together have no interval, but every certain part is shown by itself.
+    # Combined causes have no interval, but every certain cause is shown by itself.
     return None if any(known) or not known else "None of these parts is certain: the interval of each holds zero."
 
 
 def changes(document: Row) -> list[str]:
-    """The changes of level in the benchmark's nights, the latest first, and where it is going; a sentence each."""
+    """Describe level changes in the benchmark's nights, latest first, and the forecast; one sentence each."""
     told = document["history"]
     if told is None:
         return []
@@ -204,7 +204,7 @@ def changes(document: Row) -> list[str]:
 
 
 def next_step(document: Row) -> str | None:
-    """Suggest what to do next; None when nothing follows."""
+    """Suggest the next step; None if there is none."""
     advice, traced = document["recommendation"], document["traced"]
     if advice is None and document["regression"] and len(traced) == 2:
         pair = (traced[arm][-1] for arm in ("baseline", document["verdicts"][0]["candidate"]))
@@ -232,12 +232,12 @@ def estimate(row: Row) -> str:
 
 
 def kept(document: Row) -> list[str]:
-    """Say whether the candidate keeps to each agreed limit, a sentence each."""
+    """State whether the candidate meets each service level, one sentence each."""
     return [row["in_words"] for row in document["service_levels"] if row["arm"] == "candidate"]
 
 
 def metric_in_words(name: str) -> str:
-    """A metric as a sentence names it: `the median`."""
+    """Return a metric's name in sentences: `the median`."""
     return _NAMES.get(name, name.removeprefix("latency_").replace("_", " "))
 
 
@@ -246,12 +246,12 @@ def _of_arm(document: Row, arm: str) -> list[Row]:
 
 
 def _effect(row: Row) -> str:
-    """`the median of candidate is 1.050 times that of baseline (95 % interval 1.030 … 1.070, 10 blocks)`."""
+    """Format `the median of candidate is 1.050 times that of baseline (95 % interval 1.030 … 1.070, 10 blocks)`."""
     told = f"{metric_in_words(row['metric'])} of {row['candidate']} is {_ratio(row['effect_ratio'])} times that of "
     told = f"{told}{row['baseline']}"
     if row["ci_low"] is None:
         return told
-    # Arms that cannot alternate have nights in the place of blocks.
+    # Arms that cannot alternate have nights instead of blocks.
     unit = "night" if row["design"] == BETWEEN_NIGHTS else "block"
     sure = 100 * (1 - (row["level"] or LEVEL))
     return f"{told} ({sure:.4g} % interval {_interval(row)}, {counted(row['blocks'], unit)})"
@@ -314,7 +314,7 @@ CAUSES: Final[Columns] = {
 
 
 def service_level(row: Row) -> str:
-    """One row in one sentence: what the quantile is at most or at least, and how much of the budget is spent."""
+    """Describe one row: a bound on the quantile, and the used fraction of the error budget."""
     quantile, limit = row["metric"].removeprefix("latency_").upper(), duration(row["limit_ns"])
     whose = row["workload"] if row["arm"] == "candidate" else f"{row['workload']} ({row['arm']})"
     sessions = counted(row["sessions"], "session")
@@ -329,7 +329,7 @@ def service_level(row: Row) -> str:
 
 
 def _lacking(row: Row) -> str:
-    """Say what evidence a state lacks."""
+    """Name the evidence that is missing in a state."""
     quantile = row["metric"].removeprefix("latency_").upper()
     if row["ci_high_ns"] is None:
         return f"{counted(row['sessions'], 'session')} had iterations enough for a {quantile}, and it takes five"
@@ -351,7 +351,7 @@ _TONES: Final[Mapping[str, Tone]] = {
 
 
 def verdict_view(document: Row) -> View:
-    """Lay out the verdict, why, what was selected differently, the breakdown of the change, and what to do next."""
+    """Lay out the verdict, its reasons, changed selections, the causes of the change, and next steps."""
     return View(
         title(document),
         [
@@ -372,5 +372,5 @@ def verdict_view(document: Row) -> View:
 
 
 def tone(document: Row) -> Tone:
-    """The tone of a verdict, `open` where nothing was decided."""
+    """Return the tone of a verdict, `open` if undecided."""
     return _TONES.get(document["verdict"], "open")

@@ -1,1 +1,1 @@
-"""A session as one self-contained page, and plots as SVG."""
+"""Sessions as self-contained pages, and plots as SVG."""

@@ -1,7 +1,7 @@
-"""A session's document as one self-contained HTML page: text and tables from templates, plots drawn by its own script.
+"""Render a session's document as a self-contained HTML page: text and tables from templates, plots drawn by a script.
 
-The frame, the script and the style are files in `templates/`; which sections there are is `sections`, what the script
-draws is `plots`. Here they are put together.
+Frame, script and style are files in `templates/`; `sections` defines the sections, `plots` the plotted data. This
+module combines them.
 """
 
 import base64
@@ -45,23 +45,23 @@ from aaco_pipeline.report.session.sentences import (
 from aaco_pipeline.report.session.spikes import quietness
 from aaco_pipeline.report.session.statements import LISTED_INSTRUCTIONS, LISTED_KERNELS
 
-#: A trace up to this size travels inside the page, so that the file alone can hand it to Perfetto.
+#: Traces up to this size are embedded in the page, so that the file alone can pass them to Perfetto.
 EMBEDDED_TRACE_BYTES: Final = 700_000
 _GENERATION: Final = {
     "time_to_first_token_p50": "First token",
     "time_per_output_token_p50": "Further token",
     "request_latency_p50": "Request",
 }
-#: Invisible characters that the page itself uses.
+#: Invisible characters used by the page itself.
 OF_THE_PAGE: Final = "\n\N{NO-BREAK SPACE}"
-#: The space between a number and its unit, where no line may end.
+#: No-break space between a number and its unit.
 UNIT: Final = re.compile(r"(?<=[0-9]) (?=(?:%|[mµn]?s|inferences)\b|%)")
 
 
 def render_html(document: Document, trace: bytes | None) -> str:
-    """The page of a long document. `trace` is the session's unified trace as its file holds it, None without one.
+    """Render the page of a long document. `trace` is the content of the session's trace file, or None.
 
-    The same arguments give the same page. It contacts no network; opening the trace in Perfetto does, on a click.
+    Equal arguments give equal pages. The page uses no network until the user opens the trace in Perfetto.
     """
     embedded = trace is not None and len(trace) <= EMBEDDED_TRACE_BYTES
     page = (
@@ -97,7 +97,7 @@ def render_section(document: Document, section: sections.Section) -> str:
 
 
 def rendered_kernels(document: Document) -> list[str]:
-    """The page of each kernel that has one, as a view that its fragment shows."""
+    """Render the page of each kernel that has one, as a view selected by a URL fragment."""
     names = {section.name for section in sections.sections_of(document)}
     back = next((name for name in ("kernels", "limits", "instructions") if name in names), "answer")
     template = templates().get_template("kernel/view.html.jinja")
@@ -105,7 +105,9 @@ def rendered_kernels(document: Document) -> list[str]:
 
 
 class _Compiled(BytecodeCache):
-    """Compiled templates in the cache; one that cannot be kept, on a full disk say, is compiled again the next time."""
+    """Cache of compiled templates; if a template cannot be stored, for example on a full disk, it is compiled every
+    time.
+    """
 
     def load_bytecode(self, bucket: Bucket) -> None:
         if (kept := kept_code(_compiled_name(bucket))) is not None:
@@ -117,13 +119,15 @@ class _Compiled(BytecodeCache):
 
 
 def _compiled_name(bucket: Bucket) -> str:
-    """Named by its source and by what else decides whether Python can execute it."""
+    """Return a cache name from the source and everything else that affects whether Python can load the code."""
     return f"templates/{bucket.key}-{hashlib.sha256(bc_magic + bucket.checksum.encode()).hexdigest()[:32]}"
 
 
 @cache
 def templates() -> Environment:
-    """The templates with what they call: numbers in words, and the cells and parts that all sections share."""
+    """Load the templates with their helper functions: number formatting, and the cells and parts shared by all
+    sections.
+    """
     made = Environment(
         loader=PackageLoader("aaco_pipeline.report.html"),
         autoescape=True,
@@ -161,7 +165,7 @@ def templates() -> Environment:
 
 
 def _tiles(document: Document) -> Iterator[tuple[str, str | None, str | None, str | None]]:
-    """Label, figure, what stands beneath it, and its exact value."""
+    """Return label, figure, caption and exact value of each tile."""
     generates = document.get("output_tokens") is not None
     labels = _GENERATION if generates else {name: f"{label} latency" for name, label in QUANTILES.items()}
     rate, unit = ("output_tokens_per_s", "tokens / s") if generates else ("throughput", "inferences / s")
@@ -191,13 +195,13 @@ def _tiles(document: Document) -> Iterator[tuple[str, str | None, str | None, st
 
 
 def _as_json(figures: dict[str, Any]) -> Markup:
-    """JSON that may stand in a script element: names from a capture may hold `</script>` or `<!--`."""
+    """Encode JSON for a script element: names from a capture may contain `</script>` or `<!--`."""
     text = json.dumps(_cleaned(figures), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def _cleaned(figure: Any) -> Any:
-    """A figure with its texts `printable`: the script shows them as they are."""
+    """Make all texts of a figure `printable`, because the script shows them unchanged."""
     if isinstance(figure, str):
         return printable(figure)
     if isinstance(figure, dict):
@@ -206,6 +210,6 @@ def _cleaned(figure: Any) -> Any:
 
 
 def joined(*names: str) -> Markup:
-    """Files of the page's own, one after another, which need no escaping."""
+    """Concatenate the page's own files, which need no escaping."""
     folder = files("aaco_pipeline.report.html").joinpath("templates")
     return Markup("".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names))

@@ -1,6 +1,6 @@
-"""Prepare the figures that the page's script draws, and draw small plots as SVG.
+"""Prepare the data that the page's script plots, and draw small plots as SVG.
 
-The roofline plot is `roofline_plot`, the timeline `timeline`.
+The roofline plot is in `roofline_plot`, the timeline in `timeline`.
 """
 
 import base64
@@ -16,14 +16,14 @@ from aaco_pipeline.report.session import ranks, view
 from aaco_pipeline.report.session.sentences import Document, Row, metric, title, value
 from aaco_pipeline.report.session.spikes import mark_in_words, marking_cause
 
-#: More points than this cannot be distinguished on a screen; the extremes of each section are kept.
+#: More points cannot be distinguished on a screen; the extremes of each section are kept.
 _DRAWN_POINTS: Final = 4000
 _DRAWN_SAMPLES: Final = 2000
 TRACE_NAME: Final = "trace.pftrace.gz"
 _BINS: Final = 64
-#: A latency axis is logarithmic when the slowest iteration is at least this many times the fastest.
+#: The latency axis is logarithmic if the slowest iteration takes at least this many times as long as the fastest.
 _LOGARITHMIC_FROM: Final = 8
-#: Columns of the samples that are drawn under the iterations, with what they are called there and their unit.
+#: Sample columns that are plotted below the iterations, with label and unit.
 _HOST_STRIPS: Final = (
     ("cpu_ratio", "Host CPUs busy", "ratio"),
     ("cpu_pressure_ratio", "CPU pressure: a task waits", "ratio"),
@@ -39,7 +39,7 @@ _DEVICE_STRIPS: Final = (
     ("temperature_gpu_c", "Die temperature", "°C"),
     ("memory_used_bytes", "Device memory used", "bytes"),
 )
-#: The colour of each cause in the page's palette: its place, or the text's own. What else there is shares the grey one.
+#: Colour of each cause: its index in the page's palette, or the text colour. All other causes are grey.
 _COLOURS: Final = {
     **{"preempted": "1", "minor_faults": "2", "stopped": "3", "interrupts": "4", "throttled": "5", "major_fault": "6"},
     **{"disk": "6", "on_cpu_longer": "own"},
@@ -50,7 +50,7 @@ QUANTILES: Final = {"latency_p50": "P50", "latency_p90": "P90", "latency_p99": "
 
 
 def plotted(document: Document, trace: bytes | None) -> dict[str, Any]:
-    """The figures behind the plots; times are whole nanoseconds."""
+    """Return the data for the plots; times are whole nanoseconds."""
     everything = [row["latency_ns"] for row in document["iterations"] if row["latency_ns"] is not None]
     return {
         "session": document["session_id"],
@@ -102,12 +102,12 @@ def _plotted_pass(document: Document, name: str) -> dict[str, Any] | None:
 
 
 def cause_colour(cause: str | None) -> str:
-    """The class of the colour that marks a cause, None that of a spike that nothing explains."""
+    """Return the CSS class for a cause's colour; None is an unexplained spike."""
     return f"cause-{_COLOURS.get(cause or '', _OTHER_COLOUR)}"
 
 
 def _marks(document: Document, drawn: Sequence[Row]) -> dict[str, Any]:
-    """Colour points by their cause, spikes larger than disturbed iterations, each with its tooltip."""
+    """Colour points by cause, with spikes larger than disturbed iterations and a tooltip each."""
     graded = {row["iteration"]: row for row in document["grades"]}
     marked: dict[tuple[bool, str], list[int]] = {}
     told = {}
@@ -121,7 +121,7 @@ def _marks(document: Document, drawn: Sequence[Row]) -> dict[str, Any]:
 
 
 def _sampled(document: Document, rows: Sequence[Row], origin: int) -> Iterator[dict[str, Any]]:
-    """The samples of the host and of each device while the pass ran, a line for each column that holds anything."""
+    """Return the samples of the host and each device during the pass, one line per column with data."""
     end = max(row["end_ns"] or row["start_ns"] for row in rows)
     devices = sorted({row["device_id"] for row in document["gpu_samples"]})
     sources = [("", document["system_samples"], _HOST_STRIPS)] + [
@@ -143,7 +143,7 @@ def _strip(label: str, unit: str, column: str, rows: Sequence[Row], places: Sequ
 
 
 def _extremes(rows: Sequence[Row], column: str, limit: int) -> Sequence[Row]:
-    """At most about `limit` of the rows, in order: of each section the ones with the least and the most of `column`."""
+    """Return about `limit` rows, in order: the minimum and maximum of `column` in each section."""
     if len(rows) <= limit:
         return rows
     section = math.ceil(2 * len(rows) / limit)
@@ -160,7 +160,7 @@ def _wide(latencies: Sequence[int]) -> bool:
 
 
 def _histogram(document: Document) -> dict[str, Any] | None:
-    """Counts of measured iterations in bins of equal width, or of equal ratio when latencies span a wide range."""
+    """Count measured iterations in bins of equal width, or of equal ratio if latencies span a wide range."""
     measured = [row for row in document["iterations"] if row["phase"] == "measure" and row["latency_ns"] is not None]
     by_pass = {name: [row["latency_ns"] for row in measured if row["pass"] == name] for name in PASSES}
     everything = [latency for latencies in by_pass.values() for latency in latencies]
@@ -191,15 +191,15 @@ _WIDTH: Final = 640
 _HEIGHT: Final = 180
 _LEFT: Final = 70
 _MOST_POINTS: Final = 600
-#: Readable on white and on Dagster's dark grey alike.
+#: Readable on white and on Dagster's dark grey.
 _INK: Final = "#8a94a3"
 _POINT: Final = "#4477aa"
 _MEDIAN: Final = "#ee6677"
 
 
 def latency_plot(iterations: pl.DataFrame) -> str | None:
-    """The measured iterations of the unprofiled pass (of the traced one, if there is no other) with their median, as
-    SVG; None when there are none. Of a long run evenly spread iterations are drawn, the slowest always.
+    """Plot the measured iterations of the unprofiled pass (or else the traced one) with their median as SVG; None if
+    there are none. Long runs are thinned evenly, but the slowest iteration is always drawn.
     """
     measured = iterations.filter((pl.col("phase") == "measure") & pl.col("latency_ns").is_not_null())
     for name in ("latency", "trace"):
@@ -210,12 +210,12 @@ def latency_plot(iterations: pl.DataFrame) -> str | None:
 
 
 def latency_of_session(tables: Mapping[str, pl.DataFrame]) -> str | None:
-    """The plot of a session's table `iterations`."""
+    """Plot a session's table `iterations`."""
     return latency_plot(tables["iterations"])
 
 
 def as_markdown_image(svg: str, text: str) -> str:
-    """The plot as an image within Markdown, without a file beside it."""
+    """Embed the plot in Markdown as an inline image, without a separate file."""
     return f"![{text}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
 
 
@@ -251,12 +251,12 @@ def _plot(latencies: Sequence[int]) -> str:
     )
 
 
-#: Parts of a rank's window as its bar shows them, with the columns of `timeline` that hold them.
+#: Segments of a rank's bar, with their columns in `timeline`.
 PARTS: Final = {"compute": "compute_ns", "communication": "exposed_communication_ns", "copy": "exposed_copy_ns"}
 
 
 def rank_values(document: Document) -> dict[str, Any]:
-    """The values of the section's template; bars only of several ranks, for one has nothing to compare with."""
+    """Return the values for the section's template; bars only for several ranks, because one has nothing to compare."""
     times, waits = document["rank_times"], document["rank_waits"]
     several = len({row["process_id"] for row in times}) > 1
     by_process = {row["process_id"]: row for row in waits}
@@ -274,7 +274,7 @@ def rank_values(document: Document) -> dict[str, Any]:
 
 
 def _segments(row: Row, longest: int) -> Iterator[tuple[str, float, float, int]]:
-    """Part, where it begins and how wide it is in per cent of the longest window, and its time; known ones alone."""
+    """Return each known segment: name, position and width in percent of the longest window, and time."""
     if not longest:
         return
     known = {part: row[column] for part, column in PARTS.items() if row[column]}

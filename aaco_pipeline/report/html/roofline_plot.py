@@ -1,8 +1,8 @@
-"""The roofline as a plot: ceilings of the device, and each kernel at what it did, for the levels of memory it used.
+"""Draw the roofline as a plot: device ceilings, and each kernel's achieved rate for the memory levels it used.
 
-SVG without a script or a style, so that the report, Dagster's metadata and a note show the same; a page may colour it
-by its classes. Both axes are logarithmic. A kernel without floating-point operations has no place in this plot; the
-caller says how many those are.
+The SVG has no script or style, so the report, Dagster's metadata and a note show the same image; a page may colour it
+by its classes. Both axes are logarithmic. Kernels without floating-point operations cannot be plotted; the caller
+states their number.
 """
 
 import math
@@ -20,17 +20,17 @@ from aaco_pipeline.report.formatting import DECIMAL, number, prefixed, share, sh
 
 WIDE: Final = 760
 NARROW: Final = 330
-#: More kernels than these, the longest first, are not told apart in one plot.
+#: Maximum number of kernels in one plot, longest first.
 DRAWN_KERNELS: Final = 60
-#: The longest of them show every level of memory; the others only the outermost one that is known.
+#: Number of longest kernels that show every memory level; the others only show the outermost known level.
 _IN_FULL: Final = 8
 _FONT: Final = 11
 _CHARACTER: Final = 6.0
 _LINE: Final = 15
 _BOTTOM: Final = 44
-#: Room for the roofs' names beside them.
+#: Width for the roof labels.
 _NAMES: Final = 158
-#: Readable on white and on dark grey alike.
+#: Readable on white and on dark grey.
 _INK: Final = "#7d8794"
 _ROOF: Final = "#e05a6d"
 _LEVELS: Final = {
@@ -43,13 +43,13 @@ _LEVELS: Final = {
     "l1": ("L1", "#c0a020"),
     "lds": ("LDS", "#c0559a"),
 }
-#: Levels of which `roofline` has an arithmetic intensity, the outermost first.
+#: Memory levels with an arithmetic intensity in `roofline`, outermost first.
 _PLACED: Final = ("dram", "fabric", "l2", "vl1d", "lds")
 _ARITHMETIC: Final = ("vector", "vector_packed", "matrix")
 _DASHES: Final = {"spec": ' stroke-dasharray="5 4"', "reported": ' stroke-dasharray="2 2"'}
 _LARGEST: Final = 13.0
 _SMALLEST: Final = 3.0
-#: Two levels whose intensities are closer than this are one dot.
+#: Two levels with closer intensities are drawn as one dot.
 _SAME: Final = 1.02
 _LEAST_DECADES: Final = 2.0
 _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -59,7 +59,7 @@ _Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class _Axis:
-    """Powers of ten from `low` to `high`, on pixels from `first` to `last`."""
+    """Logarithmic axis from 10^`low` to 10^`high`, mapped to pixels `first` to `last`."""
 
     low: float
     high: float
@@ -70,7 +70,7 @@ class _Axis:
         return self.first + (math.log10(value) - self.low) / (self.high - self.low) * (self.last - self.first)
 
     def ticks(self, most: int) -> Iterator[float]:
-        """At most about `most` of the powers of ten on the axis; with twice and five times them where few fit."""
+        """Return about `most` powers of ten on the axis; if few fit, also their multiples by two and five."""
         span = self.high - self.low
         step = max(1, math.ceil(span / most))
         between = (1.0, 2.0, 5.0) if 3 * span <= most else (1.0,)
@@ -80,7 +80,7 @@ class _Axis:
 
 @dataclass(frozen=True)
 class _Frame:
-    """The plot's axes, how wide it is, and what lies in it."""
+    """Axes, width and content of the plot."""
 
     horizontal: _Axis
     vertical: _Axis
@@ -88,31 +88,33 @@ class _Frame:
     roofs: Sequence[Row]
 
     def slope_end(self, bandwidth: Row) -> float:
-        """The intensity at which a bandwidth meets the highest roof of its kind; the plot's end where there is none."""
+        """Return the intensity at which a bandwidth meets the highest roof of its kind; the plot's end if there is
+        none.
+        """
         highest = [row["value"] for row in self.roofs if row["source"] == bandwidth["source"]]
         highest = highest or [row["value"] for row in self.roofs]
         return max(highest) / float(bandwidth["value"]) if highest else math.inf
 
     def roof_begin(self, roof: Row) -> float:
-        """The intensity at which the fastest bandwidth meets a roof; the plot's begin where there is none."""
+        """Return the intensity at which the fastest bandwidth meets a roof; the plot's start if there is none."""
         fastest = [row["value"] for row in self.bandwidths if row["source"] == roof["source"]]
         fastest = fastest or [row["value"] for row in self.bandwidths]
         return float(roof["value"]) / max(fastest) if fastest else 0.0
 
 
 def roofline_of_session(tables: Mapping[str, pl.DataFrame]) -> str | None:
-    """The plot of a session's tables ceilings, roofline, kernels and kernel_stats."""
+    """Plot a session's tables ceilings, roofline, kernels and kernel_stats."""
     roofs = tables["ceilings"].filter(pl.col("source") != FITTED)
     return roofline_plot(kernels_by_time(tables).to_dicts(), roofs.to_dicts())
 
 
 def roofline_plot(kernels: Sequence[Row], ceilings: Sequence[Row], *, width: int = WIDE) -> str | None:
-    """The plot as SVG, or None when no kernel has a place in it or no ceiling is known.
+    """Draw the plot as SVG; None if no kernel can be placed or no ceiling is known.
 
-    `kernels`: rows of `roofline` for whole kernels with name and share_ratio (of the kernel time) beside them; the
-    longest are drawn. `ceilings`: rows of that table; of several devices the one with the most ceilings is drawn.
-    Arithmetic ceilings are drawn for the number formats in flops_by_type, for all when no kernel states any. `width` is
-    in pixels, `WIDE` or `NARROW` for a phone.
+    `kernels`: rows of `roofline` for complete kernels, with name and share_ratio (of the kernel time); the longest are
+    drawn. `ceilings`: rows of that table; only the device with the most ceilings is drawn. Arithmetic ceilings are
+    drawn for the number formats in flops_by_type, or for all if no kernel states any. `width` is in pixels, `WIDE` or
+    `NARROW` for a phone.
     """
     placed = sorted((row for row in kernels if _dots(row)), key=_share_of, reverse=True)[:DRAWN_KERNELS]
     of_device = _of_one_device(ceilings)
@@ -129,7 +131,7 @@ def roofline_plot(kernels: Sequence[Row], ceilings: Sequence[Row], *, width: int
             *(_slope(row, frame) for row in bandwidths),
             *(_roof(row, frame) for row in roofs),
             *(_roof_labels(frame) if width >= WIDE else ()),
-            # The longest first, so that a smaller dot lies on a larger one and never under it.
+            # Draw the longest first, so that smaller dots are on top of larger ones.
             *(_kernel(row, each, frame) for row, each in zip(placed, dots, strict=True)),
             *legend,
         )
@@ -141,7 +143,7 @@ def roofline_plot(kernels: Sequence[Row], ceilings: Sequence[Row], *, width: int
 
 
 def placed_kernels(kernels: Iterable[Row]) -> int:
-    """Count the kernels that have a place in the plot, whether it is full or not."""
+    """Count the kernels that can be plotted, regardless of the limit."""
     return sum(bool(_dots(row)) for row in kernels)
 
 
@@ -149,7 +151,7 @@ def placed_kernels(kernels: Iterable[Row]) -> int:
 
 
 def _dots(row: Row) -> list[tuple[str, float]]:
-    """Place a kernel: level and arithmetic intensity, where both intensity and rate are above zero."""
+    """Return a kernel's dots: level and arithmetic intensity, if both intensity and rate are above zero."""
     if not row["achieved_flops_per_s"]:
         return []
     found = ((level, row[f"{level}_arithmetic_intensity"]) for level in _PLACED)
@@ -157,7 +159,9 @@ def _dots(row: Row) -> list[tuple[str, float]]:
 
 
 def _shown_dots(row: Row, place: int) -> list[tuple[str, float]]:
-    """Every level of the longest kernels, the outermost of the others; of levels that passed the same bytes one."""
+    """Return all levels of the longest kernels and the outermost level of the others; levels with equal bytes share a
+    dot.
+    """
     shown: list[tuple[str, float]] = []
     for level, intensity in _dots(row):
         if all(max(intensity, other) >= _SAME * min(intensity, other) for _, other in shown):
@@ -176,7 +180,7 @@ def _of_one_device(ceilings: Sequence[Row]) -> list[Row]:
 
 
 def _roofs(ceilings: Iterable[Row], kernels: Iterable[Row]) -> list[Row]:
-    """The arithmetic ceilings of the number formats that were counted."""
+    """Return the arithmetic ceilings of the counted number formats."""
     known = [row for row in ceilings if row["resource"] in _ARITHMETIC and row["unit"] == "flop/s"]
     counted = {part["dtype"] for row in kernels for part in row["flops_by_type"] or () if part["flops"]}
     return [row for row in known if not counted or row["dtype"] in counted]
@@ -189,24 +193,24 @@ def _frame(
     roofs: Sequence[Row],
     width: int,
 ) -> _Frame:
-    """Room for every kernel, for the ridges where the ceilings meet, and beside the roofs for their names."""
+    """Choose axes with room for every kernel, for the ridges where ceilings meet, and for the roof labels."""
     intensities = [intensity for each in dots for _, intensity in each]
     intensities += [roof["value"] / bandwidth["value"] for roof in roofs for bandwidth in bandwidths]
     rates = [float(row["value"]) for row in roofs] + [float(row["achieved_flops_per_s"]) for row in kernels]
     left, right = _span(min(intensities), max(intensities), 0.3)
-    # Everything known lies below the roofs, so an axis that would be too short grows downward.
+    # All known points are below the roofs, so an axis that is too short is extended downward.
     low, high = _span(min(rates), max(rates), 0.3, below=1.0)
     wide = width >= WIDE
-    # Names of roofs are pushed upward at most so far.
+    # Maximum upward shift of roof labels.
     top = 26 + (_LINE * len(_named(roofs)) // 2 if wide else 0)
     end = width - (_NAMES if wide and roofs else 12)
     return _Frame(_Axis(left, right, 58, end), _Axis(low, high, top + (330 if wide else 240), top), bandwidths, roofs)
 
 
 def _span(least: float, most: float, room: float, below: float = 0.5) -> tuple[float, float]:
-    """The ends of an axis in powers of ten, never so close that few ticks lie between them.
+    """Return the ends of an axis in powers of ten, far enough apart for several ticks.
 
-    `below` is the part of what is lacking that is added at the lower end.
+    `below` is the fraction of the extension that is added at the lower end.
     """
     low, high = math.log10(least) - room, math.log10(most) + room
     short = max(0.0, _LEAST_DECADES - (high - low))
@@ -232,7 +236,7 @@ def _grid(frame: _Frame, width: int) -> Iterator[str]:
 
 
 def _slope(row: Row, frame: _Frame) -> str:
-    """A bandwidth: rate = intensity x bandwidth, cut to the plot and to the highest roof."""
+    """Draw a bandwidth: rate = intensity x bandwidth, clipped to the plot and the highest roof."""
     horizontal, vertical = frame.horizontal, frame.vertical
     name, colour = _LEVELS[row["resource"]]
     start = max(10**horizontal.low, 10**vertical.low / row["value"])
@@ -252,7 +256,7 @@ def _roof(row: Row, frame: _Frame) -> str:
 
 
 def _named(roofs: Sequence[Row]) -> list[Row]:
-    """One roof for each unit and number format, the measured one where there is one; the lowest first."""
+    """Select one roof per unit and number format, preferably the measured one; lowest first."""
     by_unit: dict[str, Row] = {}
     for row in roofs:
         if _unit(row) not in by_unit or row["source"] == "measured":
@@ -261,7 +265,7 @@ def _named(roofs: Sequence[Row]) -> list[Row]:
 
 
 def _roof_labels(frame: _Frame) -> Iterator[str]:
-    """Names beside the roofs' right ends, pushed upward where they would overlap, with a line to their roof."""
+    """Draw labels at the roofs' right ends, shifted upward to avoid overlap, with a line to their roof."""
     end, lowest = frame.horizontal.last, math.inf
     for row in _named(frame.roofs):
         y = frame.vertical.place(row["value"])
@@ -275,7 +279,7 @@ def _roof_text(row: Row) -> str:
 
 
 def _kernel(row: Row, dots: Sequence[tuple[str, float]], frame: _Frame) -> str:
-    """One dot for each level, joined: far apart, a cache served what memory did not; close together, nothing was."""
+    """Draw a connected dot per level: distant dots mean that a cache saved traffic, close dots that none did."""
     y = frame.vertical.place(row["achieved_flops_per_s"])
     radius = _SMALLEST + (_LARGEST - _SMALLEST) * math.sqrt(min(1.0, _share_of(row)))
     places = [frame.horizontal.place(intensity) for _, intensity in dots]
@@ -293,7 +297,9 @@ def _kernel(row: Row, dots: Sequence[tuple[str, float]], frame: _Frame) -> str:
 def _legend(
     bandwidths: Sequence[Row], roofs: Sequence[Row], levels: Iterable[str], width: int, frame: _Frame
 ) -> tuple[list[str], int]:
-    """Levels with their bandwidths and what lines and dots mean, in as many rows as they need; and the whole height."""
+    """Draw the legend: levels with their bandwidths, meaning of lines and dots, in as many rows as needed; also set the
+    height.
+    """
     drawn_levels = {*levels, *(row["resource"] for row in bandwidths)}
     entries = [_level_entry(level, bandwidths) for level in _LEVELS if level in drawn_levels]
     if width < WIDE:

@@ -1,7 +1,7 @@
-"""The sections of the report's page: which there are, what each needs, and the figures its template does not compute.
+"""Define the sections of the report's page: which exist, what each needs, and values that its template cannot compute.
 
-A section is an entry of `SECTIONS` and a template of its name in `templates/sections`, which holds its text. The frame
-around them is `page`; what the page's script draws is `plots`.
+A section is an entry of `SECTIONS` and a template of the same name in `templates/sections`, which contains its text.
+`page` is the frame around them; `plots` prepares the data for the page's script.
 """
 
 import math
@@ -27,19 +27,19 @@ from aaco_pipeline.report.session.answer import class_in_words
 from aaco_pipeline.report.session.sentences import CHANGES, Document, Row, history, value
 from aaco_pipeline.report.session.statements import KERNEL_PAGES
 
-#: A profiled pass alone has a plot of its latencies from this many iterations on.
+#: Minimum number of iterations for which a profiled pass alone gets a latency plot.
 _PLOTTED_ITERATIONS: Final = 10
-#: Rows that a table lists at most, and those that a folded one shows at first.
+#: Maximum number of rows in a table, and number of rows initially shown in a folded one.
 LISTED_ROWS: Final = 200
 SHOWN_ROWS: Final = 12
 
 
 @dataclass(frozen=True)
 class Section:
-    """One section: its template has the same name, and `values` gives that template what it does not compute itself.
+    """A section with a template of the same name; `values` computes additional values for it.
 
-    `statements` name the parts of the document it was made from; those `beside` are only named where they have rows.
-    Where none of the parts it `needs` has rows it is left out: why is in the evidence.
+    `statements` name the parts of the document that it uses; those in `beside` are only listed if they have rows. The
+    section is left out if none of the parts in `needs` has rows; the evidence explains why.
     """
 
     name: str
@@ -55,20 +55,20 @@ class Section:
         return not self.needs or any(_holds(document, part) for part in self.needs)
 
     def snippets(self, document: Document) -> list[str]:
-        """The SQL that gave the section."""
+        """Return the SQL behind the section."""
         parts = (*self.statements, *(part for part in self.beside if document[part]))
         return [document["statements"][part] for part in parts if part in document["statements"]]
 
 
 def sections_of(document: Document) -> list[Section]:
-    """The sections that have something to show, in the order of the page."""
+    """List the sections with content, in page order."""
     return [section for section in SECTIONS if section.filled(document)]
 
 
 def _holds(document: Document, part: str) -> bool:
     """Return whether a part of the document has rows.
 
-    `latencies` are the iterations of a pass that is worth a plot, `history` are the sentences on earlier sessions.
+    `latencies` are the iterations of a pass with enough points for a plot, `history` the sentences on earlier sessions.
     """
     if part == "latencies":
         passes = Counter(row["pass"] for row in document["iterations"] if row["latency_ns"] is not None)
@@ -81,7 +81,7 @@ def _holds(document: Document, part: str) -> bool:
 
 
 def why_empty(document: Document, stage: str, otherwise: str) -> str:
-    """Explain why a section has nothing to show; `otherwise` is the reason for a stage that ran and missed nothing."""
+    """Explain why a section is empty; `otherwise` is the reason if the stage ran and nothing was missing."""
     if any(row["stage"] == stage for row in document["unpublished_stages"]):
         return f"the stage {stage} has published nothing for this session."
     reasons = [
@@ -93,33 +93,33 @@ def why_empty(document: Document, stage: str, otherwise: str) -> str:
 
 
 def tables_read(statements: Sequence[str]) -> list[str]:
-    """The lake's tables that the statements name."""
+    """List the lake's tables named in the statements."""
     return [table for table in all_tables() if any(re.search(rf"\b{table}\b", text) for text in statements)]
 
 
 def shell_command(statement: str) -> str:
-    """The statement as a command for a shell."""
+    """Return the statement as a shell command."""
     return 'aaco sql "' + re.sub(r'(["\\$`])', r"\\\1", statement) + '"'
 
 
 def folds(rows: Sequence[Row]) -> bool:
-    """Return whether a table's tail is better folded; two or three rows more are not worth a click."""
+    """Return whether to fold a table's tail; two or three more rows are not worth a click."""
     return len(rows) > SHOWN_ROWS + 3
 
 
 def ratio_of_all(rows: Sequence[Row]) -> float | None:
-    """Sum of the rows' shares; None when none has a share."""
+    """Sum the rows' shares; None if none has a share."""
     ratios = [row["share_ratio"] for row in rows if row["share_ratio"] is not None]
     return math.fsum(ratios) if ratios else None
 
 
 def longest_share(rows: Sequence[Row]) -> float:
-    """The largest share among the rows, which their bars are drawn against."""
+    """Return the largest share among the rows, which sets the scale of their bars."""
     return max((row["share_ratio"] or 0 for row in rows), default=0)
 
 
 def missing_evidence(document: Document) -> list[Row]:
-    """List what is missing with status, reason and stage: absent evidence, then stages without tables."""
+    """List missing evidence with status, reason and stage: absent evidence, then stages without tables."""
     missing = bottlenecks.without_repetition([row for row in document["evidence"] if row["status"] != "present"])
     return [*missing, *bottlenecks.unpublished(document)]
 
@@ -128,7 +128,7 @@ def missing_evidence(document: Document) -> list[Row]:
 
 
 def _where(document: Document) -> dict[str, Any]:
-    """Shares, kinds and kernels with the length that all bars are drawn against: the judged window."""
+    """Return shares, kinds and kernels, with the common scale of their bars: the judged window."""
     row = document["answers"][0]
     return {
         "row": row,
@@ -141,7 +141,7 @@ def _where(document: Document) -> dict[str, Any]:
 
 
 def _kernels(document: Document) -> dict[str, Any]:
-    # On the CPU provider the window is another pass than the kernels': the longest kernel is the scale there.
+    # On the CPU provider, the window and the kernels come from different passes: scale by the longest kernel.
     window = [row["window_ns"] for row in document["answers"] if document.get("provider") != CPU_PROVIDER]
     return {
         "distortion": value(document, "profiler_distortion"),
@@ -171,7 +171,7 @@ def _spikes(document: Document) -> dict[str, Any]:
 
 
 def _warmup(document: Document) -> dict[str, Any]:
-    """The warm-up iterations of all passes side by side, the medians of the measured ones, and the longest of these."""
+    """Return the warm-up iterations of all passes, the medians of the measured iterations, and the longest time."""
     warm = [
         [row["latency_ns"] for row in document["iterations"] if (row["pass"], row["phase"]) == (name, "warmup")]
         for name in PASSES
@@ -208,7 +208,7 @@ def _limits(document: Document) -> dict[str, Any]:
 
 
 def _instructions(document: Document) -> dict[str, Any]:
-    # Polars and the listing are only needed by a session that has one.
+    # Polars and the listing are only loaded for a session with instructions.
     from aaco_pipeline.report.kernel.instructions import listings_of_rows
 
     kernels = (*document["limits"], *document["kernels"])

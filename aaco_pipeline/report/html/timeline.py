@@ -1,6 +1,6 @@
-"""Prepare the timeline of a session's page: activities, cells of summed time and names.
+"""Prepare the timeline of a session's page: activities, cells of summed times, and names.
 
-Lanes and intervals are chosen in `timeline_lanes`; the script that draws is `templates/timeline.js`.
+`timeline_lanes` chooses lanes and intervals; `templates/timeline.js` draws them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,16 +26,16 @@ from aaco_pipeline.report.html.timeline_lanes import (
 from aaco_pipeline.report.labels import CAUSES, kind_in_words
 
 Times = npt.NDArray[np.int64]
-#: Cells over the whole recording, and as many once more over its steady part.
+#: Number of cells over the complete recording, and again over its steady part.
 CELLS: Final = 100
-#: Kernels whose time is kept by name, those with most of it; the others are summed up as one.
+#: Number of kernels whose time is kept by name, those with the largest total; the others are combined.
 NAMED_KERNELS: Final = 24
 
 
 def edges_between(
     span: tuple[int, int], steady: tuple[int, int] | None, windows: Sequence[tuple[int, int]], parts: Sequence[int]
 ) -> Times:
-    """The cells' edges in order: evenly over `span` and over `steady`, at the parts' ends; a window is one cell."""
+    """Return the cells' edges in order: evenly spaced over `span` and over `steady`, plus the ends of parts."""
     evenly = [np.linspace(*one, CELLS + 1).astype(np.int64) for one in (span, steady) if one is not None]
     ends = np.array([edge for window in windows for edge in window], np.int64)
     edges = np.unique(np.concatenate([*evenly, np.array(parts, np.int64), np.array(span), ends]))
@@ -46,16 +46,16 @@ def edges_between(
 
 
 def busy_ns(rows: pl.DataFrame, edges: Times) -> list[int]:
-    """Length of the union of the rows' intervals in each cell."""
+    """Return the length of the union of the rows' intervals in each cell."""
     union = covered_by(rows.get_column("start_ns").to_numpy(), rows.get_column("end_ns").to_numpy())
     found: list[int] = union.between(edges[:-1], edges[1:]).tolist()
     return found
 
 
 def in_cells(rows: pl.DataFrame, edges: Times, *keys: str) -> pl.DataFrame:
-    """Per cell and `keys`: `time_ns`, the rows' own durations clipped to the cell, and how many begin in it (`count`).
+    """Return per cell and `keys`: `time_ns`, durations clipped to the cell, and `count`, the number of starts in it.
 
-    A row with a `sign` counts its time so often, -1 for what is inside another, and nothing where that is below zero.
+    Row durations are multiplied by `sign`, which is -1 for nested rows; negative sums become zero.
     """
     start, end = rows.get_column("start_ns").to_numpy(), rows.get_column("end_ns").to_numpy()
     first = np.clip(np.searchsorted(edges, start, side="right") - 1, 0, len(edges) - 2)
@@ -79,7 +79,7 @@ def in_cells(rows: pl.DataFrame, edges: Times, *keys: str) -> pl.DataFrame:
 
 
 def own_time(kernels: pl.DataFrame) -> pl.DataFrame:
-    """The dispatches with `sign` 1, and once more with -1 under the kernel of the one that each is inside."""
+    """Return the dispatches with `sign` 1, and nested ones again with -1 under their parent's kernel."""
     columns = ("start_ns", "end_ns", "kernel_id")
     parents = kernels.select(inside="number", parent="kernel_id")
     children = kernels.drop_nulls("inside").join(parents, on="inside", maintain_order="left")
@@ -100,7 +100,7 @@ def by_cell(found: pl.DataFrame, cells: int, *columns: str) -> list[list[Any]]:
 
 
 _TIMES: Final = ("start_ns", "end_ns")
-#: The tables that a timeline is drawn from, and of these the columns.
+#: Tables and columns that a timeline needs.
 TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatches": (
         *("dispatch_id", "thread_id", "device_id", "queue_id", "stream_id", "kernel_id", *_TIMES, "iteration"),
@@ -111,23 +111,23 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "api_calls": ("call_id", "process_id", "thread_id", "domain", "name", *_TIMES),
     "kernels": ("kernel_id", "name", "short_name", "family"),
 }
-#: Kinds of work that have a colour of their own; the others share one.
+#: Kinds of work with their own colour; the others share one.
 COLOURS: Final = 7
-#: Activities without a kind of work, as the page numbers them.
+#: Code for activities without a kind of work on the page.
 OTHER_KINDS: Final[Mapping[str, int]] = {"call": -1, "copy": -2, "idle": -3}
-#: A name is given in full up to this many characters; a template's may have tens of thousands.
+#: Maximum length of a name; template names can have tens of thousands of characters.
 FULL_NAME: Final = 1500
-#: Parts of the recording and iterations that are marked, at most.
+#: Maximum number of marked parts and iterations.
 MARKED: Final = 1000
 Row = Mapping[str, Any]
 Window = tuple[int, int]
 
 
 def drawn_timeline(tables: Mapping[str, pl.DataFrame], document: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Collect what the page's script draws, as JSON-able values; None where no kernel or copy has times.
+    """Collect the data that the page's script draws, as JSON-able values; None if no kernel or copy has times.
 
-    `tables` are those in `TABLES`. Of `document` are used `answers`, `session_parts`, `iterations`,
-    `moments` and `provider`. Where not all activities are drawn, `cells` has the exact sums of the rest.
+    `tables` are those in `TABLES`. The keys `answers`, `session_parts`, `iterations`, `moments` and `provider` of
+    `document` are used. If not all activities are drawn, `cells` has exact sums of the rest.
     """
     on_cpu = document.get("provider") == CPU_PROVIDER
     rows = activities(tables, on_cpu=on_cpu)
@@ -161,7 +161,7 @@ def drawn_timeline(tables: Mapping[str, pl.DataFrame], document: Mapping[str, An
 
 
 class _Context:
-    """The layout: the span of time, the lanes, the windows, and the kinds of work that have a colour."""
+    """The layout: time span, lanes, windows, and the kinds of work with a colour."""
 
     def __init__(self, rows: pl.DataFrame, kernels: pl.DataFrame, document: Mapping[str, Any], on_cpu: bool) -> None:
         self.span: Window = rows.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
@@ -182,9 +182,9 @@ class _Context:
         self.kernels, self.kinds = _coloured(rows, kernels, on_cpu)
 
     def judged_window(self) -> dict[str, Any] | None:
-        """The answer's window where it lies in what is drawn, as that of an unprofiled pass does not.
+        """Return the answer's window if it is within the drawn span, unlike that of an unprofiled pass.
 
-        None too where no part of the recording is steady: then nothing of it is judged.
+        Also None if no part of the recording is steady, because nothing is judged then.
         """
         for row in self._answers[:1] if self.steady or not self.parts else ():
             start, end = row["window_start_ns"], row["window_end_ns"]
@@ -202,7 +202,7 @@ class _Context:
         ]
 
     def marked_iterations(self) -> dict[str, list[int]]:
-        """Iterations of the traced pass; of a great many those in the windows alone."""
+        """Return the iterations of the traced pass; if there are very many, only those in the windows."""
         marked = self._iterations
         if len(marked) > MARKED:
             touched = [one for one in marked if any(a < one["end_ns"] and one["start_ns"] < b for a, b in self.windows)]
@@ -215,7 +215,7 @@ class _Context:
 
 
 class _Names:
-    """The names that are handed on, each once: `listed` in order of first use, found by kind and key."""
+    """Distinct names for the page: `listed` in order of first use, looked up by kind and key."""
 
     def __init__(self, context: _Context) -> None:
         self.listed: list[dict[str, Any]] = []
@@ -223,7 +223,7 @@ class _Names:
         self._kernels = {row["kernel_id"]: row for row in context.kernels.iter_rows(named=True)}
 
     def of(self, kind: str, key: Any) -> int:
-        """The place of a kernel's name by its number, or of any other by itself."""
+        """Return the index of a kernel's name, by its number, or of any other name."""
         if (kind, key) not in self._place:
             self._place[kind, key] = len(self.listed)
             told = {"full": CAUSES.get(key, key)} if kind == "idle" else {}
@@ -240,12 +240,12 @@ class _Names:
         return {"label": row["label"], "kind": row["colour"]} | ({"full": full} if full != row["label"] else {})
 
 
-#: Stands for the kernels whose time is not kept by name.
+#: Represents the kernels whose time is not kept by name.
 _OTHERS: Final = -1
 
 
 def _judged_device(rows: pl.DataFrame, answers: Sequence[Row]) -> int | None:
-    """The answer's device, else the busiest."""
+    """Return the answer's device, or else the busiest."""
     if answers and answers[0]["device_id"] is not None:
         return int(answers[0]["device_id"])
     running = rows.filter(pl.col("kind").is_in(["kernel", "copy"]), pl.col("device_id").is_not_null())
@@ -255,13 +255,13 @@ def _judged_device(rows: pl.DataFrame, answers: Sequence[Row]) -> int | None:
 
 
 def _coloured(rows: pl.DataFrame, kernels: pl.DataFrame, on_cpu: bool) -> tuple[pl.DataFrame, list[str]]:
-    """The kernels with `label` and `colour`, and what the colours mean: kinds of work by time, else operators."""
+    """Return the kernels with `label` and `colour`, and the legend: kinds of work by time, or else operators."""
     families = kernels.get_column("family").unique().drop_nulls().to_list()
     told = pl.col("family").replace_strict(
         {one: kind_of(one) for one in families}, default=None, return_dtype=pl.String
     )
     work = told.fill_null(pl.col("short_name") if on_cpu else pl.lit(UNNAMED))
-    # An operator's kernel on the CPU is named by its node, which says little without the operator.
+    # CPU kernels are named after their node, which is only meaningful together with the operator.
     same = pl.col("name") == pl.col("short_name")
     label = pl.when(same | (not on_cpu)).then("short_name").otherwise(pl.format("{}: {}", "short_name", "name"))
     named = kernels.with_columns(
@@ -276,8 +276,9 @@ def _coloured(rows: pl.DataFrame, kernels: pl.DataFrame, on_cpu: bool) -> tuple[
 
 
 def _thinned(kept: pl.DataFrame) -> pl.DataFrame:
-    """The rows with at most so many host calls: those that no other contains, which are all a thread did, and of the
-    others the longest."""
+    """Thin out host calls to a maximum: keep outermost calls, which cover all work of a thread, then the longest
+    others.
+    """
     calls = kept.filter(pl.col("kind") == "call")
     if calls.height <= DRAWN_CALLS:
         return kept
@@ -289,10 +290,10 @@ def _thinned(kept: pl.DataFrame) -> pl.DataFrame:
 
 
 def _slices(kept: pl.DataFrame, context: _Context, names: _Names) -> dict[str, Any]:
-    """The drawn activities as columns, in the order of their start.
+    """Return the drawn activities as columns, ordered by start.
 
-    `start` are differences; `iteration` is runs of (length, value), which hold for kernels, -1 without one; `inside`
-    says how many places before a slice the operator around it stands, 0 without one.
+    `start` is delta-encoded; `iteration` is run-length encoded as (length, value) for kernels, -1 without an iteration;
+    `inside` is the offset back to the slice of the enclosing operator, 0 without one.
     """
     lanes = context.lanes.get_column("lane")
     key = pl.coalesce(pl.when(pl.col("kind") == "kernel").then(pl.col("kernel_id").cast(pl.String)), "name")
@@ -320,7 +321,7 @@ def _slices(kept: pl.DataFrame, context: _Context, names: _Names) -> dict[str, A
 
 
 def _cells(rows: pl.DataFrame, context: _Context, names: _Names) -> dict[str, Any]:
-    """Sums over the cells: per lane and device busy time, per kernel own time and count, idle time by cause."""
+    """Sum over the cells: busy time per lane and device, own time and count per kernel, idle time by cause."""
     marks = [edge for row in context.parts[:MARKED] for edge in (row["start_ns"], row["end_ns"])]
     if (window := context.judged_window()) is not None:
         marks += [window["start"] + context.span[0], window["end"] + context.span[0]]

@@ -1,6 +1,6 @@
-"""Choose the lanes of the timeline, and the intervals that are drawn activity by activity.
+"""Choose the lanes of the timeline, and the intervals in which individual activities are drawn.
 
-All frames hold the same columns (`COLUMNS`), so that callers need not ask what kind of activity a row is.
+All frames have the same columns (`COLUMNS`), so callers need not distinguish kinds of activity.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,18 +13,17 @@ import polars as pl
 from aaco_pipeline.analysis.timeline.activities import timed
 from aaco_pipeline.report.formatting import size
 
-#: More queues and streams of a device than this are not told apart: they share a lane, in rows where they overlap.
+#: Maximum number of queues and streams per device with their own lanes; otherwise they share one, in several rows.
 MOST_LANES_OF_A_DEVICE: Final = 8
-#: Several devices have this many lanes of kernels together, but one each at least.
+#: Total number of kernel lanes if there are several devices; each device has at least one.
 MOST_LANES_OF_KERNELS: Final = 16
-#: So many threads have lanes of their own, the busiest ones; the others share one.
+#: Maximum number of threads with their own lanes, the busiest ones; the others share one.
 MOST_THREADS: Final = 12
 _OTHER_THREADS: Final = "Host, other threads"
-#: Frames of an interpreter enclose everything: where a thread has other calls, those say what it did.
+#: Interpreter frames enclose everything: if a thread has other calls, those show what it did.
 _FRAMES: Final = "python"
-#: Columns of every activity: its `kind`, its number in its table, and for a kernel its `kernel_id` and the dispatch
-#: that it is inside.
-#: There are millions of rows, and few lanes and names: those are a small number in each.
+#: Columns of every activity: `kind`, row number in its table, and for kernels `kernel_id` and the enclosing dispatch.
+#: Lanes and names are categorical, because there are millions of rows.
 COLUMNS: Final[Mapping[str, pl.DataType]] = {
     "kind": pl.Enum(["kernel", "copy", "idle", "call"]),
     "device_id": pl.Int32(),
@@ -41,10 +40,11 @@ COLUMNS: Final[Mapping[str, pl.DataType]] = {
 
 
 def activities(tables: Mapping[str, pl.DataFrame], *, on_cpu: bool) -> pl.DataFrame:
-    """Kernels, copies, idle intervals and host calls in the columns `COLUMNS`, each sorted by start, longest first.
+    """Return kernels, copies, idle intervals and host calls in the columns `COLUMNS`, each sorted by start, longest
+    first.
 
-    `tables` are `dispatches`, `memory_copies`, `gaps` and `api_calls`; what has no times is left out. An idle interval
-    is named by its cause; one in which a finding suspects unrecorded work is `unknown`, as in the shares.
+    `tables` are `dispatches`, `memory_copies`, `gaps` and `api_calls`; rows without times are left out. An idle
+    interval is named by its cause, or `unknown` if a finding suspects unrecorded work in it, as in the shares.
     """
     dispatches, copies, gaps = (timed(tables[name]) for name in ("dispatches", "memory_copies", "gaps"))
     kernels = dispatches.select(
@@ -73,9 +73,9 @@ def activities(tables: Mapping[str, pl.DataFrame], *, on_cpu: bool) -> pl.DataFr
 
 
 def lanes_in_order(rows: pl.DataFrame, judged: int | None) -> pl.DataFrame:
-    """The lanes (lane, kind, device_id) as they lie on the page: the judged device first, the host's threads last.
+    """Return the lanes (lane, kind, device_id) in page order: the judged device first, host threads last.
 
-    Of a device the kernels, then copies, then idle time; the threads by the time of their calls.
+    Each device has kernels, then copies, then idle time; threads are ordered by the total time of their calls.
     """
     order = {"kernel": 0, "copy": 1, "idle": 2, "call": 3}
     lanes = rows.group_by("lane", "kind", "device_id").agg(time=(pl.col("end_ns") - pl.col("start_ns")).sum())
@@ -98,7 +98,7 @@ def _whole(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _placed(rows: pl.DataFrame, places: Sequence[str], what: str) -> pl.Series:
-    """The lanes' names: the device and, as far as a screen tells them apart, where on it; only what is known of it."""
+    """Name the lanes: device and, as far as it is shown, the queue or stream; unknown parts are left out."""
     told = list(places)
     devices = max(rows.get_column("device_id").n_unique(), 1)
     while told and _most_places(rows, told) > min(MOST_LANES_OF_A_DEVICE, MOST_LANES_OF_KERNELS // devices):
@@ -112,7 +112,7 @@ def _placed(rows: pl.DataFrame, places: Sequence[str], what: str) -> pl.Series:
 
 
 def _copies_in_words(copies: pl.DataFrame) -> pl.DataFrame:
-    """Each direction and size that there is, with its `name`, such as `host_to_device, 2.0 KiB`."""
+    """Return each occurring direction and size with its `name`, such as `host_to_device, 2.0 KiB`."""
     found = copies.select("direction", "size_bytes").unique(maintain_order=True)
     said = [f"{direction or 'copy'}, {size(bytes_) or 'size unknown'}" for direction, bytes_ in found.iter_rows()]
     return found.with_columns(name=pl.Series(said, dtype=pl.String))
@@ -124,7 +124,7 @@ def _most_places(rows: pl.DataFrame, places: Sequence[str]) -> int:
 
 
 def _of_threads(calls: pl.DataFrame) -> pl.DataFrame:
-    """The calls of each thread, without an interpreter's frames where there are others; the quietest threads as one."""
+    """Return each thread's calls, without interpreter frames if there are others; combine the least busy threads."""
     thread = ("process_id", "thread_id")
     frame = pl.col("domain") == _FRAMES
     kept = calls.filter(~frame | frame.all().over(thread))
@@ -144,20 +144,20 @@ def _of_threads(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 Times = npt.NDArray[np.int64]
-#: Kernels and copies that are drawn one by one, and host calls, at most. Idle intervals lie between the former.
+#: Maximum number of individually drawn kernels and copies, and of host calls. Idle intervals lie between kernels.
 DRAWN_ACTIVITIES: Final = 4500
 DRAWN_CALLS: Final = 4000
-#: Activities that a single iteration worth a look may take of them.
+#: Maximum number of activities for a single notable iteration.
 _OF_AN_ITERATION: Final = 800
 
 
 def drawn_windows(
     rows: pl.DataFrame, span: tuple[int, int], steady: int, iterations: Iterable[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Disjoint intervals [start, end) in order: all of the recording (`span`) where that is little enough.
+    """Return disjoint intervals [start, end) in order: the complete recording (`span`) if it is small enough.
 
-    Otherwise the `iterations` that stand out, and the recording from `steady` on, each as far as its activities may
-    reach. `rows` are those of `lanes.activities`.
+    Otherwise the notable `iterations`, and the recording from `steady` on, each cut at its maximum number of
+    activities. `rows` are those of `lanes.activities`.
     """
     running = rows.filter(pl.col("kind").is_in(["kernel", "copy"])).get_column("start_ns").to_numpy()
     calls = top_calls(rows).get_column("start_ns").to_numpy()
@@ -170,14 +170,14 @@ def drawn_windows(
 
 
 def top_calls(rows: pl.DataFrame) -> pl.DataFrame:
-    """The calls that no earlier one of their thread contains: together they cover what all of the thread's calls do."""
+    """Return the outermost calls of each thread, which cover all of its calls' time."""
     calls = rows.filter(pl.col("kind") == "call")
     before = pl.col("end_ns").cum_max().shift(1).over("lane")
     return calls.filter((pl.col("end_ns") > before).fill_null(True))
 
 
 def inside_windows(rows: pl.DataFrame, windows: Sequence[tuple[int, int]]) -> pl.DataFrame:
-    """The rows that lie in a window with any part of them, or without duration begin in one; in their order."""
+    """Return the rows that overlap a window, or, without duration, begin in one; in their order."""
     start, end = pl.col("start_ns"), pl.col("end_ns")
     touches = [(start < last) & ((end > first) | (start >= first)) for first, last in windows]
     return rows.filter(pl.any_horizontal(touches))
@@ -187,7 +187,7 @@ def inside_windows(rows: pl.DataFrame, windows: Sequence[tuple[int, int]]) -> pl
 
 
 def _as_far(running: Times, calls: Times, wanted: tuple[int, int], limit: int) -> tuple[int, int]:
-    """The interval, cut where more than `limit` activities or as large a part of the calls would begin in it."""
+    """Return the interval, cut so that at most `limit` activities, or the same fraction of calls, begin in it."""
     start, end = wanted
     for starts, most in ((running, limit), (calls, limit * DRAWN_CALLS // DRAWN_ACTIVITIES)):
         beyond = int(np.searchsorted(starts, start)) + most

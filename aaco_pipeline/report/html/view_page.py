@@ -1,7 +1,7 @@
-"""Render a page of sections, as verdicts, differences and searches have it: one file with its style and script.
+"""Render a page of sections for verdicts, differences and searches, as one file with its style and script.
 
-Which sections there are is decided by each subject; how they look is `templates/comparison`. Nothing is loaded from
-elsewhere, and without its script a page only lacks the switch of themes.
+Each subject defines its sections; `templates/comparison` defines their appearance. The page loads nothing from
+elsewhere, and without its script only the theme switch is missing.
 """
 
 import math
@@ -16,35 +16,35 @@ from aaco_pipeline.report.formatting import printable
 from aaco_pipeline.report.html.page import OF_THE_PAGE, UNIT, joined, templates
 from aaco_pipeline.report.view import Lines, Sentence, Table, Tone
 
-#: Height of a plot over blocks or nights, and of what is kept free above and below.
+#: Height of a plot over blocks or nights, and its vertical margins.
 HEIGHT: Final = 220
 EDGE: Final = 14
 _TICKS: Final = 4
 
 
 class Scale:
-    """Map values to per cents of the width, clamped to the edges."""
+    """Map values to percentages of the width, clamped to the edges."""
 
     def __init__(self, low: float, high: float) -> None:
-        # A range within rounding gets the middle of the plot.
+        # A range within rounding errors is centred in the plot.
         size = max(abs(low), abs(high), 1e-9)
         room = 0.0 if high - low > 1e-9 * size else 0.01 * size
         self.low, self.high = low - room, high + room
 
     def at(self, value: float) -> float:
-        """The place of a value, from 0 to 100."""
+        """Return the position of a value, from 0 to 100."""
         return 100 * min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
 
     def down(self, value: float) -> float:
-        """Its place on a plot of `HEIGHT`, the higher the smaller."""
+        """Return its vertical position on a plot of `HEIGHT`; larger values are higher."""
         return HEIGHT - EDGE - self.at(value) / 100 * (HEIGHT - 2 * EDGE)
 
     def span(self, low: float, high: float) -> dict[str, Any]:
-        """Both ends of an interval, and whether it goes on beyond the edges."""
+        """Return both ends of an interval, and whether it extends beyond the edges."""
         return {"low": self.at(low), "high": self.at(high), "goes_on": (low < self.low, high > self.high)}
 
     def ticks(self) -> list[float]:
-        """A few round values within."""
+        """Return a few round values in the range."""
         step = _round_step((self.high - self.low) / _TICKS)
         first, last = math.ceil(self.low / step), math.floor(self.high / step)
         return [number * step for number in range(first, last + 1)]
@@ -52,9 +52,9 @@ class Scale:
 
 @dataclass(frozen=True)
 class Block:
-    """A plot, a diff or another block by the name of its macro; nothing without content.
+    """A plot, a diff or another block, identified by the name of its macro; left out without content.
 
-    `told` describes it to who cannot see it, `axis` names the axis beneath it.
+    `told` is its text alternative, `axis` labels its axis.
     """
 
     kind: str
@@ -69,9 +69,9 @@ PagePart: TypeAlias = Sentence | Lines | Table | Block
 
 @dataclass(frozen=True)
 class Section:
-    """A section with its link's label, and the SQL behind it as table and command.
+    """A section with its link's label, and its SQL as table and command.
 
-    It is left out when its first part is empty.
+    It is left out if its first part is empty.
     """
 
     name: str
@@ -84,9 +84,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """The answer with what stands above and beneath it, the sections, and the command that makes the page again.
+    """A page: the answer with the text above and below it, the sections, and the command that regenerates the page.
 
-    `tiles` have a label, a figure, and what stands beneath it.
+    `tiles` have a label, a figure and a caption.
     """
 
     title: str
@@ -101,7 +101,7 @@ class Page:
 
 
 def render_page(page: Page) -> str:
-    """The page as HTML; the same page gives the same text."""
+    """Render the page as HTML; equal pages give equal text."""
     sections = [_filled(section) for section in page.sections]
     values = {**vars(page), "sections": [section for section in sections if section is not None]}
     style, script = joined("report.css", "comparison/comparison.css"), joined("comparison/comparison.js")
@@ -130,13 +130,13 @@ def _shown(part: PagePart) -> dict[str, Any] | None:
 
 
 def _round_step(rough: float) -> float:
-    """The smallest of 1, 2, 5 x a power of ten that is not below `rough`."""
+    """Return the smallest of 1, 2, 5 x a power of ten that is at least `rough`."""
     power = math.pow(10, math.floor(math.log10(rough)))
     return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= rough * 0.999)
 
 
 def _held(value: Any) -> Any:
-    """The same with every figure held to its unit, so that no line ends between them; markup, as code is, stays."""
+    """Prevent line breaks between figures and units; markup and code are unchanged."""
     if isinstance(value, str):
         return value if isinstance(value, Markup) else UNIT.sub("\N{NO-BREAK SPACE}", value)
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""One kernel: its document, what limits it, its rate against its roof, how it was launched, and its view.
+"""Document of one kernel: its bottleneck, its rate and roof, how it was launched, and its view.
 
-The page of a kernel is `page`, its instructions `instructions`.
+The page of a kernel is in `page`, its instructions in `instructions`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,12 +39,13 @@ _LONGEST_NAME: Final = 70
 
 
 def kernel_document(lake: TraceLake, session: str, wanted: str) -> Document:
-    """All that is known of the kernel that `wanted` names, as JSON-able values; UsageError unless it names one.
+    """Collect everything known about the kernel matched by `wanted`, as JSON-able values; UsageError without a unique
+    match.
 
-    `kernel`, `roofline`, `occupancy` and `critical_path` are one object, or null where no stage has such a row; the
-    others are lists, `searches` of those made to make it faster. The verdict's fields are those of `aaco show`.
+    `kernel`, `roofline`, `occupancy` and `critical_path` are objects, or null if no stage has such a row; the others
+    are lists, with `searches` for this kernel. The verdict's fields are the same as in `aaco show`.
     """
-    from aaco_pipeline.report.optimization.document import searches_of  # Polars, which a command's help does not need
+    from aaco_pipeline.report.optimization.document import searches_of  # Polars is not needed for help texts
 
     every = dict(statements("kernel"))
     names = read_parts(lake, session, {"names": every.pop("names").format(session=session)})["names"]
@@ -64,11 +65,10 @@ def kernel_document(lake: TraceLake, session: str, wanted: str) -> Document:
 
 
 def find_kernel(names: list[Row], wanted: str) -> int:
-    """The number of the kernel that `wanted` means: a name, short name or symbol, a unique beginning or part, or the
-    number.
+    """Return the number of the kernel that `wanted` matches: a name, short name or symbol, a unique prefix or part, or
+    the number.
 
-    `names` has kernel_id, name, short_name and symbol, the longest kernel first. Letters' case only counts in a whole
-    name.
+    `names` has kernel_id, name, short_name and symbol, longest kernel first. Only complete names are case-sensitive.
     """
     asked = wanted.casefold()
     keys = ("name", "short_name", "symbol")
@@ -110,7 +110,7 @@ def _only(rows: list[Row]) -> Row | None:
     return rows[0] if rows else None
 
 
-#: Whose figure a ceiling is, the best first; a unit's own count of its busy cycles needs none.
+#: Sources of ceilings, most trusted first; a unit's own busy-cycle count needs none.
 SOURCES: Final[Mapping[str, str]] = {
     "busy": "own count",
     "measured": "measured",
@@ -128,15 +128,15 @@ _COUNTED: Final[Mapping[str, str]] = {
     "occupancy": "the occupancy achieved",
     "levels": "the bytes at every level of memory",
 }
-#: Shares of a time that differ by less are one.
+#: Smaller differences between fractions of a time are ignored.
 _SAME: Final = 0.0005
 _UNITS: Final[Mapping[str, str]] = {"byte": "B/s", "flop": "FLOP/s", "op": "OP/s", "issue slot": "instructions/s"}
 
 
 def kernel_answer(kernel: Row, judged: Sequence[Row]) -> str:
-    """Say how long the kernel takes and what limits it, or that this was not judged.
+    """State how long the kernel takes and what limits it, or that this was not judged.
 
-    `kernel` has total_ns, dispatch_count and share_ratio, `judged` at most one row of `bottlenecks`.
+    `kernel` has total_ns, dispatch_count and share_ratio; `judged` has at most one row of `bottlenecks`.
     """
     sentences = []
     if kernel["total_ns"] is not None:
@@ -150,7 +150,7 @@ def kernel_answer(kernel: Row, judged: Sequence[Row]) -> str:
 
 
 def against_roof(kernel: Row, bounds: Sequence[Row]) -> str | None:
-    """State the kernel's rate and share at its nearest roof; None where no roof is known.
+    """State the kernel's rate and the fraction of its nearest roof; None if no roof is known.
 
     `kernel` is a row of `roofline` with counted_ns for its duration, `bounds` its rows of `resource_bounds`.
     """
@@ -163,7 +163,7 @@ def against_roof(kernel: Row, bounds: Sequence[Row]) -> str | None:
     rate = None if row["unit"] == "ns" else rate_text(row["work"], row["unit"], kernel["counted_ns"])
     least = "at least " if row["work_source"] == "model" else ""
     at = f"It reaches {least}{rate} at its nearest roof, {roof}" if rate else f"Its nearest roof is that of {roof}"
-    # If several resources share a roof, another one's own count may have decided.
+    # If several resources share a roof, the count of another one may have decided.
     if abs(row["share_ratio"] - near) > _SAME and any(
         abs(one["share_ratio"] - near) <= _SAME and one["ceiling_source"] == "busy" for one in known
     ):
@@ -172,7 +172,7 @@ def against_roof(kernel: Row, bounds: Sequence[Row]) -> str | None:
 
 
 def rate_text(work: float | None, unit: str, time_ns: int | None) -> str | None:
-    """Work over time with a decimal prefix: `1.39 TB/s`; None where either is not known or no time passed."""
+    """Format work over time with a decimal prefix: `1.39 TB/s`; None if either is unknown or the time is zero."""
     if work is None or not time_ns:
         return None
     rate = work / time_ns * 1e9
@@ -181,7 +181,7 @@ def rate_text(work: float | None, unit: str, time_ns: int | None) -> str | None:
 
 
 def launch_facts(kernel: Row) -> list[tuple[str, str]]:
-    """List what the compiler fixed: registers, LDS and scratch, as far as the capture states them."""
+    """List the compiler's choices: registers, LDS and scratch, as far as the capture states them."""
     found: list[tuple[str, str | None]] = [
         *((label, kernel[key]) for label, key in (("Kind of work", "family"), ("Library", "library"))),
         *((label, kernel[key]) for label, key in (("Number format", "dtype"), ("Tile", "tile"))),
@@ -198,7 +198,9 @@ def _registers(kernel: Row) -> str:
 
 
 def launch_in_words(launch: Row, kernel: Row) -> str:
-    """A launch: `304 workgroups of 256 work-items`, with LDS and scratch where they are not what the compiler fixed."""
+    """Format a launch: `304 workgroups of 256 work-items`, with LDS and scratch if they differ from the compiler's
+    values.
+    """
     grid, group = ([launch[f"{what}_{axis}"] for axis in "xyz"] for what in ("grid", "workgroup"))
     parts = []
     if None not in (*grid, *group) and all(group):
@@ -217,10 +219,10 @@ def launch_in_words(launch: Row, kernel: Row) -> str:
 
 
 def lacking_evidence(document: Document, lacks: Sequence[str]) -> list[tuple[str, str]]:
-    """List the evidence that a kernel's page lacks, each with the command that records it.
+    """List missing evidence for a kernel's page, each with the command that records it.
 
-    `lacks` names what is not there: `durations`, `utilization`, `occupancy`, `levels`, `stalls`, `operators`,
-    `ceilings`. Counters and thread traces are AMD's, so that of another vendor's device they are not asked for.
+    `lacks` names missing items: `durations`, `utilization`, `occupancy`, `levels`, `stalls`, `operators`, `ceilings`.
+    Counters and thread traces are only suggested for AMD devices.
     """
     if document.get("provider") == CPU_PROVIDER:
         return [("how near it comes to what this machine reaches", "aaco calibrate")] if "ceilings" in lacks else []
@@ -244,7 +246,7 @@ def lacking_evidence(document: Document, lacks: Sequence[str]) -> list[tuple[str
 
 
 def _extent(extents: Sequence[int]) -> str:
-    """The extents along x, y and z as far as any is above one."""
+    """Format the extents along x, y and z, without trailing ones."""
     used = max((place for place, one in enumerate(extents) if one > 1), default=0) + 1
     return " × ".join(f"{one:,}" for one in extents[:used])
 
@@ -260,7 +262,7 @@ _OPERATORS: Final = 10
 _COSTS: Final = 20
 _METRICS_SHOWN: Final = 12
 _SEARCHES: Final = 3
-#: Figures from counters, the most telling first: is it at work, does it wait, and does data come from near.
+#: Counter figures, most informative first: is it busy, does it wait, is its data close.
 _METRICS: Final = (
     *("cu_busy_ratio", "valu_busy_ratio", "matrix_busy_ratio", "ipc", "dependency_wait_ratio", "issue_wait_ratio"),
     *("active_threads", "vl1d_hit_ratio", "l2_hit_ratio", "fabric_bandwidth", "coalescing_ratio"),
@@ -278,7 +280,7 @@ _COST_COLUMNS: Final = {
 
 
 def _ends(row: Row) -> str | None:
-    """The smallest and the largest figure of a dispatch, the unit once; None for a single dispatch."""
+    """Format the range of a figure over dispatches, with the unit once; None for a single dispatch."""
     if row["n"] < 2:
         return None
     low, high = (bottlenecks.measure(row[end], row["unit"]) for end in ("min", "max"))
@@ -310,7 +312,7 @@ _OPERATOR: Final[Columns] = {
 
 
 def kernel_view(document: Document) -> View:
-    """Lay out what is known of one kernel: the answer first, then the evidence."""
+    """Lay out the facts about one kernel: the answer first, then the evidence."""
     kernel, operators, lacking = document["kernel"], document["operators"], document["missing_signals"]
     called = kernel_in_words({"name": kernel["name"], "operator": kernel["short_name"]})
     facts = [(name, text) for name, text in _facts(document) if text]
@@ -387,7 +389,7 @@ def _path(row: Row) -> Iterable[tuple[str, str]]:
     return (("critical path", f"{row['critical_count']:,} of {row['dispatch_count']:,} dispatches are on it{taken}"),)
 
 
-#: Sources of lower bounds, the best first, and their columns.
+#: Sources of lower bounds, best first, and their columns.
 _BOUND_SOURCES: Final = {
     "busy": "*busy by its own count",
     "measured": "*at least (measured ceiling)",
@@ -397,7 +399,7 @@ _BOUND_SOURCES: Final = {
 
 
 def _bounds(document: Document) -> Table:
-    """The shortest time of each resource by its own count and by each kind of ceiling, with a bar for its share."""
+    """List the minimum time of each resource by its own count and each kind of ceiling, with a bar for its share."""
     by_resource: dict[tuple[str, str | None], dict[str, Row]] = {}
     for row in document["resource_bounds"]:
         by_resource.setdefault((row["resource"], row["dtype"]), {})[row["ceiling_source"]] = row
@@ -438,7 +440,7 @@ def _metrics(document: Document) -> Table:
 
 
 def _costs(rows: Sequence[Row], column: str, title: str) -> Table:
-    """Cycles and samples by class or by line, the most stalled first; stalled cycles are part of the latency."""
+    """List cycles and samples by class or line, most stalled first; latency includes stalled cycles."""
     shown = {label: key for label, key in _COST_COLUMNS.items() if any(row[key] is not None for row in rows)}
     columns: Columns = {
         "*dispatch": lambda row: grouped(row["dispatch_id"]),
@@ -451,7 +453,7 @@ def _costs(rows: Sequence[Row], column: str, title: str) -> Table:
 
 
 def _instructions(document: Document) -> list[Part]:
-    # Polars is only needed by a kernel that has a listing.
+    # Polars is only loaded for a kernel with a listing.
     from aaco_pipeline.report.kernel.instructions import listing_parts, listings_of_rows
 
     first, *more = listings_of_rows(document["instructions"], document["stall_reasons"], [document["kernel"]])

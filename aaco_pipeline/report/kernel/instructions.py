@@ -1,6 +1,6 @@
 """Show a kernel's instructions with their stalls.
 
-Stalls are attributed in `aaco_pipeline.analysis.instructions`.
+`aaco_pipeline.analysis.instructions` attributes the stalls.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ _MISSING: Final = "–"
 
 @dataclass(frozen=True)
 class Line:
-    """One instruction. `lost` and `charged` are in the listing's unit; None where nothing was recorded."""
+    """One instruction. `lost` and `charged` are in the listing's unit; None if nothing was recorded."""
 
     number: int | None
     address: int | None
@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Fold:
-    """Instructions that are not shown: how many, and what was lost at them and charged to them together."""
+    """Hidden instructions: their number, and the totals lost at them and charged to them."""
 
     instructions: int
     lost: int
@@ -49,7 +49,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Region:
-    """A section of the program in its order, with what was lost in it."""
+    """A section of the program, in program order, with the total lost in it."""
 
     first: Line
     last: Line
@@ -60,11 +60,11 @@ class Region:
 
 @dataclass(frozen=True)
 class Listing:
-    """A kernel's instructions: the regions that lost most, the first most, and all others as one fold.
+    """A kernel's instructions: the regions with the largest losses first; all others are folded.
 
-    `unit` is `cycles` of a thread trace or `samples`; `lost` the sum over all instructions, `most` the most that one
-    of them lost or was charged. `reasons` are the reasons to stall with amount and ratio, the largest first. `sourced`
-    says whether any instruction names its line of source.
+    `unit` is `cycles` of a thread trace or `samples`; `lost` is the total over all instructions, `most` the maximum
+    lost at or charged to one. `reasons` are stall reasons with amount and ratio, largest first. `sourced` is true if
+    any instruction has a source line.
     """
 
     kernel: str | None
@@ -80,14 +80,14 @@ class Listing:
 
 
 def heading(listing: Listing) -> str:
-    """The kernel, the dispatch where only one was traced, and the thread trace that lists it."""
+    """Return the heading: the kernel, the dispatch if only one was traced, and the thread trace."""
     kernel = shortened(listing.kernel) if listing.kernel else "Code not matched to any kernel"
     dispatch = None if listing.dispatch_id is None else f"dispatch {listing.dispatch_id}"
     return ", ".join(part for part in (kernel, dispatch, listing.capture) if part is not None)
 
 
 def summary(listing: Listing) -> str:
-    """Summarize what was lost in all."""
+    """Summarize the total losses."""
     if listing.unit == "samples":
         stalled = sum(amount for _, amount, _ in listing.reasons)
         told = f", {stalled:,} of them stalled with a known reason" if stalled else ""
@@ -96,7 +96,7 @@ def summary(listing: Listing) -> str:
 
 
 def region_heading(region: Region, listing: Listing) -> str:
-    """Heading of a region: its first and last instruction, and what was lost in it."""
+    """Return a region's heading: its first and last instruction, and its loss."""
     part = f", {share(region.lost / listing.lost)}" if listing.lost else ""
     return (
         f"From {_place(region.first)} to {_place(region.last)}: {region.lost:,} {_lost(listing)}{part}, "
@@ -115,7 +115,7 @@ def _lost(listing: Listing) -> str:
 
 
 def fold_text(fold: Fold, listing: Listing) -> str:
-    """Text in place of instructions that are not shown."""
+    """Return the text that replaces hidden instructions."""
     told = f"{counted(fold.instructions, 'instruction')}, {fold.lost:,} {_lost(listing)}"
     if fold.charged:
         told += f", {fold.charged:,} cycles waited for"
@@ -123,11 +123,11 @@ def fold_text(fold: Fold, listing: Listing) -> str:
 
 
 def cells(line: Line, listing: Listing) -> Mapping[str, str]:
-    """Cells of one instruction by column; the column without a name has room for a bar."""
+    """Return an instruction's cells by column; the column without a name is for a bar."""
     amounts = {"hits": line.hits, "stalled": line.lost, "": None, "waited for": line.charged}
     if listing.unit == "samples":
         amounts = {"samples": line.lost, "": None}
-    # The file and its line, without the folders.
+    # Only the file name and line, without folders.
     source = {"source": _MISSING if line.source is None else line.source.rsplit("/", 1)[-1]} if listing.sourced else {}
     return {
         "line": _MISSING if line.number is None else str(line.number),
@@ -138,7 +138,7 @@ def cells(line: Line, listing: Listing) -> Mapping[str, str]:
     }
 
 
-#: Instructions with less than this part of the kernel's stalls, and whose neighbours have less too, are folded.
+#: Instructions below this fraction of the kernel's stalls are folded if their neighbours are, too.
 _COLD_RATIO: Final = 0.002
 _SHORTEST_FOLD: Final = 3
 _KEYS: Final = ("kernel_id", "dispatch_id", "capture")
@@ -149,11 +149,11 @@ Row = Mapping[str, Any]
 def listings(
     instructions: pl.DataFrame, stalls: pl.DataFrame, kernels: pl.DataFrame, *, regions: int = 3
 ) -> list[Listing]:
-    """A listing for each kernel, dispatch and thread trace in `att_instructions`, traced ones first, and of those what
-    lost most.
+    """Build a listing for each kernel, dispatch and thread trace in `att_instructions`: traced ones first, then by
+    loss.
 
     `instructions` is `att_instructions`, `stalls` `att_stalls`, `kernels` has kernel_id and name. At most `regions`
-    regions of each are shown, and none in which nothing was lost.
+    regions of each are shown, and none without losses.
     """
     names = dict(kernels.select("kernel_id", "name").iter_rows())
     found = []
@@ -188,7 +188,7 @@ def listings(
 def listings_of_rows(
     instructions: Sequence[Row], stalls: Sequence[Row], kernels: Sequence[Row], *, regions: int = 3
 ) -> list[Listing]:
-    """The same from rows of those tables, as a document holds them; rows may lack the session's id."""
+    """Build the listings from rows of those tables, as in a document; rows may lack the session's id."""
     names = {row["kernel_id"]: row["name"] for row in kernels}
     return listings(
         pl.DataFrame(instructions, schema=polars_types("att_instructions")),
@@ -216,7 +216,7 @@ def _listing(lines: Sequence[Line], starts: Sequence[int], shown: int, **named: 
 
 
 def _split(instructions: pl.DataFrame) -> list[int]:
-    """The positions at which regions begin, for instructions in program order."""
+    """Return the positions at which regions begin, for instructions in program order."""
     ends = pl.col("instruction_class").is_in(_ENDS) | pl.col("instruction").str.starts_with("s_endpgm")
     begins = ends.shift(1).fill_null(False) | (pl.col("code_object_id").ne_missing(pl.col("code_object_id").shift(1)))
     found = instructions.select(begins.fill_null(False)).to_series().arg_true().to_list()
@@ -249,7 +249,7 @@ def _region(lines: Sequence[Line], whole: int) -> Region:
 
 
 def _folded(lines: Sequence[Line], shown: Sequence[bool]) -> Iterator[Line | Fold]:
-    """The lines, runs of those that are not to be shown replaced by a fold where that saves something."""
+    """Replace runs of lines that are not shown by a fold, if that makes the listing shorter."""
     for is_shown, pairs in groupby(zip(lines, shown, strict=True), key=itemgetter(1)):
         run = [line for line, _ in pairs]
         if is_shown or len(run) < _SHORTEST_FOLD:
@@ -268,7 +268,7 @@ _SPARE: Final = ("source", "class", "*hits", "*waited for")
 
 
 def listing_parts(listing: Listing) -> list[Part]:
-    """Lay out one listing: what was lost and why, then the regions."""
+    """Lay out one listing: losses and their reasons, then the regions."""
     reasons: Columns = {
         f"*stalled {listing.unit}": lambda row: grouped(row[1]),
         "*share": lambda row: share(row[2]),

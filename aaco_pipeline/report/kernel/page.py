@@ -1,6 +1,6 @@
 """Lay out the page of one kernel, with its chart of memory levels.
 
-A kernel's page is a view within the session's page; its template is `html/templates/kernel/view.html.jinja`.
+The page is a view within the session's page; its template is `html/templates/kernel/view.html.jinja`.
 """
 
 import math
@@ -27,21 +27,21 @@ from aaco_pipeline.report.session import bottlenecks, view
 from aaco_pipeline.report.session.sentences import Document, Row
 from aaco_pipeline.report.session.view import kernel_in_words
 
-#: Widths of the arrow of the most bytes, of the least visible one, and of one without known bytes.
+#: Arrow widths: for the most bytes, the minimum, and for an unknown number of bytes.
 _WIDEST: Final = 40.0
 _LEAST: Final = 2.0
 _HOLLOW: Final = 14.0
-#: Flags of a row whose bytes come from operators' shapes, and whose DRAM bytes may have come from the cache above.
+#: Flags of a row whose bytes are derived from operator shapes, or whose DRAM bytes may have come from a cache.
 _MODEL_BASED: Final = "model_based"
 _ASSUMED: Final = "infinity_cache_not_excluded"
 
 
 @dataclass(frozen=True)
 class Level:
-    """Bytes that passed above one level of memory, per dispatch where their number is known.
+    """Bytes transferred above one memory level, per dispatch if the number of dispatches is known.
 
-    `width` is the arrow's, None where nothing was counted; `said` are the lines beside the arrow, `inside` those in the
-    level's box under its name.
+    `width` is the arrow's, None if nothing was counted; `said` are the lines next to the arrow, `inside` those in the
+    level's box below its name.
     """
 
     key: str
@@ -53,7 +53,7 @@ class Level:
 
 
 def memory_levels(kernel: Row, bounds: Sequence[Row], metrics: Mapping[str, float]) -> list[Level]:
-    """The levels from LDS to DRAM; empty where nothing was counted.
+    """Return the levels from LDS to DRAM; empty if nothing was counted.
 
     `kernel` is a row of `roofline` with counted_ns (its duration) and counted (its dispatches), `bounds` its rows of
     `resource_bounds`, `metrics` figures of `counter_metrics` by name.
@@ -123,7 +123,7 @@ def _hits(ratio: float | None) -> tuple[str, ...]:
     return () if ratio is None else (f"{share(ratio)} hits",)
 
 
-#: Units whose busy cycles are counted, with what they are called; of each the first figure that is there.
+#: Units with busy-cycle counters, with their labels; for each, the first available figure is used.
 _UNITS: Final[Mapping[str, Sequence[str]]] = {
     "Compute units": ("cu_busy_ratio",),
     "Vector units": ("valu_busy_ratio", "valu_busy_ratio_derived"),
@@ -135,7 +135,7 @@ _UNITS: Final[Mapping[str, Sequence[str]]] = {
     "Data return": ("data_return_busy_ratio",),
     "L2": ("l2_busy_ratio",),
 }
-#: Shares of wavefronts' cycles.
+#: Fractions of wavefront cycles.
 _WAVES: Final = {
     "issuing_ratio": "Issuing",
     "issue_wait_ratio": "Waiting to issue",
@@ -143,13 +143,13 @@ _WAVES: Final = {
 }
 _ROOFS: Final = 8
 _STALLS: Final = 8
-#: The plot of durations is logarithmic when the longest dispatch is at least this many times the shortest.
+#: The plot of durations is logarithmic if the longest dispatch takes at least this many times as long as the shortest.
 _LOGARITHMIC_FROM: Final = 8
 _PLOT: Final = (600, 100)
 
 
 def kernel_views(document: Document) -> list[dict[str, Any]]:
-    """The values of a view for each kernel that has one, the heaviest first; what has no evidence is empty or None."""
+    """Return the values of each kernel's view, heaviest first; values without evidence are empty or None."""
     parts = {
         name: _by_kernel(document[name])
         for name in ("kernel_launches", "kernel_durations", "kernel_outliers", "kernel_bounds", "kernel_metrics")
@@ -165,12 +165,12 @@ def kernel_views(document: Document) -> list[dict[str, Any]]:
 
 
 def paged_kernels(document: Document) -> set[int]:
-    """The kernels that a link can lead to."""
+    """List the kernels that have a page."""
     return {row["kernel_id"] for row in document["shown_kernels"]}
 
 
 def first_kernel(document: Document) -> Row | None:
-    """The heaviest kernel of the kind of work that the answer would fix first; None where that is none."""
+    """Return the heaviest kernel of the kind of work to fix first; None if there is no such kind."""
     return next((row for row in document["shown_kernels"] if row["is_first"]), None)
 
 
@@ -187,7 +187,7 @@ def _view(document: Document, kernel: Row, parts: Mapping[str, list[Row]]) -> di
     lacks = {
         "utilization": not units,
         "occupancy": kernel["achieved_ratio"] is None,
-        # DRAM's bytes are concluded from the fabric's: no counter would add them.
+        # DRAM bytes are derived from the fabric's, so no counter would provide them.
         "levels": not levels or any(level.bytes_ is None for level in levels if level.key != "dram"),
         "durations": not parts["kernel_durations"],
         "stalls": not (stalls["stalls"] or stalls["instructions"]),
@@ -224,7 +224,7 @@ def _by_kernel(rows: Sequence[Row]) -> dict[int, list[Row]]:
 
 
 def _busy(metrics: Mapping[str, Row]) -> Iterator[tuple[str, float, str]]:
-    """Name, share of cycles and caveats of each unit that counted its busy cycles."""
+    """Return name, share of cycles and caveats of each unit with busy-cycle counts."""
     for label, names in _UNITS.items():
         row = next((metrics[name] for name in names if name in metrics), None)
         if row is not None:
@@ -232,7 +232,9 @@ def _busy(metrics: Mapping[str, Row]) -> Iterator[tuple[str, float, str]]:
 
 
 def _roofs(bounds: Sequence[Row]) -> Iterator[tuple[str, float, str]]:
-    """Name, share of the kernel's time and whose ceiling it is, of each resource the most trusted and longest."""
+    """Return each resource's name, fraction of the kernel's time and ceiling source: the most trusted, then the
+    longest.
+    """
     order = [*SOURCES]
     best: dict[str, Row] = {}
     for row in sorted(bounds, key=lambda one: (order.index(one["ceiling_source"]), -one["lower_bound_ns"])):
@@ -259,7 +261,7 @@ def _occupancy(kernel: Row) -> dict[str, Any] | None:
 
 
 def _durations(kernel: Row, found: Sequence[Row], outliers: Sequence[Row]) -> dict[str, Any] | None:
-    """Facts and plot of the durations; None for a kernel without timed dispatches."""
+    """Return facts and plot of the durations; None for a kernel without timed dispatches."""
     if not found:
         return None
     row, sections = found[0], found[0]["stretches"]
@@ -287,7 +289,7 @@ def _durations(kernel: Row, found: Sequence[Row], outliers: Sequence[Row]) -> di
 
 
 def _duration_plot(sections: Sequence[Row]) -> dict[str, Any]:
-    """A mark from the shortest to the longest dispatch of each section, on an axis from zero or a logarithmic one."""
+    """Draw each section's range from shortest to longest dispatch, on a linear axis from zero or a logarithmic one."""
     least = min(one["least_ns"] for one in sections)
     most = max(one["most_ns"] for one in sections)
     logarithmic = 0 < least * _LOGARITHMIC_FROM < most
@@ -312,7 +314,9 @@ def _duration_plot(sections: Sequence[Row]) -> dict[str, Any]:
 
 
 def _stalls(reasons: Sequence[Row], instructions: Sequence[Row], lines: Sequence[Row]) -> dict[str, Any]:
-    """Reasons, hottest instructions and lines of the dispatch or thread trace that lost most, each with its share."""
+    """Return reasons, hottest instructions and lines of the dispatch or thread trace with the largest loss, with
+    shares.
+    """
     first = instructions[0] if instructions else max(reasons, key=_lost, default=None)
     if first is None:
         return {"stalls": [], "stall_unit": None, "instructions": [], "lines": [], "trace": None}
@@ -335,7 +339,7 @@ def _lost(row: Row) -> int:
 
 
 def _inputs(row: Row) -> str | None:
-    """The heaviest inputs of the operator, and how many others it was called with."""
+    """Return the heaviest inputs of the operator, and the number of other inputs."""
     if row["shapes"] is None:
         return None
     text = view.shapes_text(row)

@@ -1,6 +1,6 @@
-"""Gather the document of a search and the evidence for its answer.
+"""Collect the document of a search and the evidence for its answer.
 
-Decisions are made in `aaco_pipeline.optimization`.
+`aaco_pipeline.optimization` makes the decisions.
 """
 
 import math
@@ -30,11 +30,11 @@ _TOLD = (
 
 
 def optimization_document(lake: TraceLake, name: str) -> Document:
-    """The question, the answer, and every attempt of one search.
+    """Collect the question, the answer, and every attempt of one search.
 
-    `gain` is that of all accepted changes together, and `of` says how it was found, as `speedup_of` of the table does;
-    null where nothing was accepted, or it did not hold as a whole. `resources` are those before the first and after the
-    last accepted change.
+    `gain` is the combined gain of all accepted changes, and `of` states how it was determined, like `speedup_of` in the
+    table; null if nothing was accepted or the combination was not confirmed. `resources` are those before the first and
+    after the last accepted change.
     """
     question = lake.read("optimizations", name).drop("campaign_id").row(0, named=True)
     attempts = lake.read("optimization_attempts", name).drop("campaign_id").to_dicts()
@@ -49,10 +49,9 @@ def optimization_document(lake: TraceLake, name: str) -> Document:
 
 
 def searches_of(lake: TraceLake, session: str, kernel: str) -> list[Document]:
-    """The searches that were made for one kernel of a session, by its recorded name; the newest first.
+    """List the searches for one kernel of a session, by its recorded name; newest first.
 
-    Each has optimization_id, its question's executed_on, ended_by, gain and effect, and how many attempts it made and
-    accepted.
+    Each has optimization_id, executed_on, ended_by, gain and effect, and its numbers of attempted and accepted changes.
     """
     of_kernels = lake.read("optimizations").filter(pl.col("session") == session, pl.col("kernel").is_not_null())
     asked = of_kernels.sort("began_at", descending=True)
@@ -68,13 +67,13 @@ def searches_of(lake: TraceLake, session: str, kernel: str) -> list[Document]:
 def _gain(question: Mapping[str, Any], accepted: Sequence[Mapping[str, Any]]) -> Document | None:
     if question["speedup_of"] is not None:
         return {"of": question["speedup_of"], **{name: question[name] for name in _FIGURES}}
-    # A search of an earlier version timed nothing as a whole, and its row holds no gain.
+    # Searches of earlier versions did not time the combination, so their rows have no gain.
     gain = gain_of(accepted, None) if question["whole_decision"] is None else None
     return None if gain is None else asdict(gain)
 
 
 def _resources(accepted: Sequence[Mapping[str, Any]]) -> Document | None:
-    """Resources before and after by name, with whose figures they are; null where no compiler stated any."""
+    """Return resources before and after by name, with the source of the figures; null if no compiler stated any."""
     if not accepted or accepted[-1]["resources_of"] is None:
         return None
     names = [name.removesuffix("_before") for name in accepted[0] if name.endswith("_before")]
@@ -82,20 +81,20 @@ def _resources(accepted: Sequence[Mapping[str, Any]]) -> Document | None:
     return {"of": accepted[-1]["resources_of"], **figures}
 
 
-#: Facts about the measurement in the first line of a journal; null where a search has no such thing.
+#: Facts about the measurement in the first line of a journal; null if a search lacks them.
 _BEGUN: Final = ("clock", "writer", "floor", "block", "environment", "run_options")
 _INTERVAL: Final = ("speedup_ratio", "ci_low", "ci_high")
 
 
 def optimization_report(lake: TraceLake, name: str) -> Document:
-    """The document of a search with `evidence`: what its journal and its patch hold.
+    """Collect the document of a search with `evidence`: the contents of its journal and its patch.
 
-    `timings` has one entry a step that was timed, identical code (`aa`) first and several accepted changes together
-    (`whole`) last, both without an attempt: the ratio of each layout, baseline / candidate, with the interval that was
-    decided by. Of a model's search layouts are blocks of sessions, null where one has no two steady medians; figures
-    are null where no look came to a decision. `static` has the accepted source's figures by architecture beside those
-    of the source as it was, or the latter alone; `run_options` are those of the model as it was. Of a journal that is
-    gone or cannot be read everything is empty, and `lacking` says why.
+    `timings` has one entry per timed step: identical code (`aa`) first and the combination of accepted changes
+    (`whole`) last, both without an attempt. It has the ratio of each layout, baseline / candidate, and the deciding
+    interval. For a model's search, layouts are blocks of sessions, null if one has no two steady medians; figures are
+    null if no look led to a decision. `static` compares the accepted source's figures by architecture with the
+    original's, or has only the latter; `run_options` are the model's original ones. If the journal is missing or
+    unreadable, everything is empty and `lacking` gives the reason.
     """
     document = optimization_document(lake, name)
     return document | {"evidence": _evidence(lake.path, document)}
@@ -143,7 +142,7 @@ def _evidence(lake: Path, document: Document) -> Document:
 
 
 def _read(file: Path) -> bytes | None:
-    """A file of the search; None when it is gone. LakeError when it cannot be read."""
+    """Read a file of the search; None if it is missing. LakeError if it cannot be read."""
     with lake_errors(file):
         try:
             return file.read_bytes()
@@ -157,7 +156,7 @@ def _timings(journal: Journal) -> Iterator[Document]:
             yield _timing(None, "aa", line, "itself")
     for line in journal.of_kind("attempt"):
         for step, timed in line.get("timings", {}).items():
-            if timed["evidence"]["pairs"]["candidate"]:  # none where the time was spent before the first block
+            if timed["evidence"]["pairs"]["candidate"]:  # no pairs if the time limit was reached before the first block
                 yield _timing(line["attempt"], step, timed)
     for line in journal.of_kind("whole"):
         for timed in line["timings"].values():
@@ -175,7 +174,7 @@ def _timing(attempt: int | None, step: str, timed: Mapping[str, Any], arm: str =
 
 
 def _logs(evidence: Mapping[str, Any], arm: str) -> Sequence[float | None]:
-    """Log of baseline/candidate of each layout, or block of a model, as the rule took it."""
+    """Return the log of baseline/candidate for each layout, or model block, as used by the decision rule."""
     if "items" in evidence:
         return logs_of(evidence, arm)
     return [log_ratio(_pairs(one)) for one in evidence["pairs"][arm]]
@@ -190,7 +189,7 @@ def _pairs(taken: Mapping[str, Any]) -> Pairs:
 
 
 def _static(journal: Journal, accepted: list[Mapping[str, Any]]) -> list[Document]:
-    """Figures by architecture of the original source and, where a change was accepted, of the last one."""
+    """Return figures by architecture for the original source and, after an accepted change, the last one."""
     before = next((line.get("static") for line in journal.of_kind("baseline")), None) or {}
     last = (accepted[-1]["static"] or {}).get("after") if accepted else None
     return [
@@ -200,7 +199,7 @@ def _static(journal: Journal, accepted: list[Mapping[str, Any]]) -> list[Documen
 
 
 def _builds(journal: Journal) -> list[Document]:
-    """Compilers with their flags, each once: the target's, and those of the static figures."""
+    """Return the distinct compilers with flags: the target's, and those of the static figures."""
     target = [line["build"] for line in journal.of_kind("baseline") if "build" in line]
     static = [one for line in journal.of_kind("baseline") for one in (line.get("static") or {}).values()]
     named = [("", one) for one in target] + [(one["architecture"], one) for one in static]

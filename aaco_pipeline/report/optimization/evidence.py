@@ -1,6 +1,6 @@
 """Describe the evidence for a search's answer: layouts, blocks and guards.
 
-It is gathered by `document`. Nothing here loads polars.
+`document` collects it. Nothing here loads polars.
 """
 
 import shlex
@@ -13,7 +13,7 @@ from aaco_pipeline.report.optimization.search import Row
 from aaco_pipeline.report.view import Code, Columns, Sentence, Table, View, sentences
 
 _STEPS: Final = {"aa": "A/A", "search": "search", "confirmation": "confirmation", "whole": "confirmation"}
-#: Things timed besides attempts.
+#: Steps that are timed in addition to attempts.
 _NO_ATTEMPT: Final = {"aa": "identical code", "whole": "all that was accepted"}
 _ATTEMPTS: Final = (
     "In the order in which they were tried, each compared with the source as accepted so far. The "
@@ -24,7 +24,7 @@ _LAYOUTS: Final = (
     "fresh processes of its own, at the median ratio of its pairs. Rings are of the search, which only chooses what is "
     "worth a confirmation; dots are of the confirmation, which decides in layouts that no search has seen."
 )
-#: Static figures in the order in which they matter, by their name in the journal.
+#: Static figures in order of importance, by their names in the journal.
 _FIGURES: Final[Mapping[str, str]] = {
     "waves_per_simd": "wavefronts per SIMD (occupancy)",
     "vgprs": "VGPRs, accumulation registers included",
@@ -36,30 +36,30 @@ _FIGURES: Final[Mapping[str, str]] = {
     "scratch_bytes": "scratch memory of a work-item, bytes",
     "code_bytes": "machine code, bytes",
 }
-#: Facts of the host that stand first, with a word before them; all of them are listed beneath.
+#: Host facts listed first, with a label; the complete list follows below.
 _OF_THE_HOST: Final = {("cpu", "model"): "", ("kernel", "release"): "kernel "}
 
 
 def title(document: Row) -> str:
-    """Title of the report of a search."""
+    """Return the title of a search's report."""
     if document["kernel"] is None:
         return f"{document['source_name']}: a search for a faster configuration"
     return f"{document['kernel']}: a search for a faster kernel"
 
 
 def asked(document: Row) -> str:
-    """Describe the request, beneath the title."""
+    """Describe the request, for the text below the title."""
     began = f"{document['began_at']:%Y-%m-%d %H:%M} UTC"
     return f"{document['source_name']} on {document['executed_on']}, {began}"
 
 
 def attempts_intro(document: Row) -> str:
-    """Introduction above the table of attempts."""
+    """Return the introduction above the table of attempts."""
     return _ATTEMPTS if document["kernel"] is not None else search.ATTEMPTS_INTRO
 
 
 def layouts_intro(document: Row) -> tuple[str, str]:
-    """The heading above the drawn layouts, and what a mark of them is."""
+    """Return the heading above the layout plot, which explains its marks."""
     heading, told = ("Layout by layout", _LAYOUTS)
     if document["kernel"] is None:
         heading, told = ("Block by block", search.BLOCKS_INTRO)
@@ -68,7 +68,7 @@ def layouts_intro(document: Row) -> tuple[str, str]:
 
 
 def itself(document: Row) -> tuple[str, str | None, str] | None:
-    """Result of timing the same thing twice: its name, the ratio, and how often; None without one."""
+    """Return the result of timing identical code twice: name, ratio and count; None if there is none."""
     found = next((row for row in timed(document) if row["step"] == "aa"), None)
     if found is None:
         return None
@@ -78,7 +78,7 @@ def itself(document: Row) -> tuple[str, str | None, str] | None:
 
 
 def timed(document: Row) -> list[dict[str, Any]]:
-    """Each timed step with what it is called and how many layouts it has."""
+    """List the timed steps with their names and numbers of layouts."""
     no_attempt = {**_NO_ATTEMPT, "aa": _called_itself(document)}
     named = {row["attempt"]: f"{row['attempt']}: {search.what(row)}" for row in document["attempts"]}
     return [
@@ -96,7 +96,7 @@ def timed(document: Row) -> list[dict[str, Any]]:
 
 
 def static_columns(document: Row) -> dict[str, Callable[[Row], str | None]]:
-    """The table of static figures: a row a figure, a column an architecture, `before → after` where they differ."""
+    """Build the table of static figures: a row per figure, a column per architecture, `before → after` if changed."""
 
     def of(one: Row) -> Callable[[Row], str | None]:
         return lambda figure: _changed(one["before"].get(figure["name"]), one["after"], figure["name"])
@@ -106,7 +106,7 @@ def static_columns(document: Row) -> dict[str, Callable[[Row], str | None]]:
 
 
 def static_rows(document: Row) -> list[dict[str, str]]:
-    """The figures that any architecture states."""
+    """Return the figures stated for any architecture."""
     stated = {name for one in document["evidence"]["static"] for name in one["before"]}
     return [{"name": name, "in_words": told} for name, told in _FIGURES.items() if name in stated]
 
@@ -130,14 +130,14 @@ def static_intro(document: Row) -> str:
 
 
 def patch_lines(text: str) -> list[tuple[str, str]]:
-    """The lines of a unified diff, each with what it is: file, hunk, added, removed or kept; tabs as eight columns."""
+    """Return the lines of a unified diff with their kinds: file, hunk, added, removed or kept. Tabs are expanded."""
     kinds = {"+": "added", "-": "removed", "@": "hunk", "\\": "hunk"}
     lines = text.rstrip("\n").split("\n")
     return [("file" if at < 2 else kinds.get(line[:1], "kept"), line.expandtabs(8)) for at, line in enumerate(lines)]
 
 
 def circumstances(document: Row) -> list[tuple[str, str, Sequence[str]]]:
-    """Describe the machine and the method: label, text, and a compiler's flags, where known."""
+    """Describe the machine and the method: label, text, and compiler flags if known."""
     evidence = document["evidence"]
     built = [
         ("Compiler" if one["of"] is None else f"Compiler for {one['of']}", str(one["compiler"]), one["flags"])
@@ -170,10 +170,10 @@ NOT_APPLICABLE: Final[Columns] = {"proposer": lambda row: row["proposer"], "reas
 
 
 def next_steps(document: Row) -> list[tuple[str, str | None]]:
-    """Suggest what can be done now: a sentence and, where there is one, the command."""
+    """Suggest next steps: a sentence and, if there is one, the command."""
     name = document["optimization_id"]
     told: list[tuple[str, str | None]] = []
-    # What does not hold as a whole is kept as a patch, and not to be applied.
+    # Unconfirmed combinations are stored as a patch that must not be applied.
     is_kept = document["gain"] is not None
     if is_kept and document["patch"] is not None and document["is_applied"]:
         undo = f"patch -R -p1 < LAKE/{shlex.quote(document['patch'])}"
@@ -205,7 +205,7 @@ def _layout(document: Row) -> str:
 
 
 def _how_many(layouts: Sequence[float | None], noun: str) -> str:
-    """Count the layouts, and the steady ones where some are not."""
+    """Count the layouts, and the steady ones if some are not."""
     known = sum(ratio is not None for ratio in layouts)
     return counted(known, noun) if known == len(layouts) else f"{known} of {counted(len(layouts), noun)} steady"
 
@@ -236,7 +236,7 @@ def _time(document: Row) -> str:
 
 
 def report_view(document: Row) -> View:
-    """Lay out a search as Markdown shows it: the answer, every attempt, and the change."""
+    """Lay out a search for Markdown: the answer, every attempt, and the change."""
     patch = document["evidence"]["patch_text"]
     return View(
         title(document),

@@ -1,6 +1,6 @@
-"""Lay out the page of a search for a faster kernel or configuration: its sections, and the places of its layouts.
+"""Lay out the page of a search for a faster kernel or configuration: its sections, and the positions of its layouts.
 
-The page itself is rendered by `html.view_page`.
+`html.view_page` renders the page.
 """
 
 import math
@@ -17,19 +17,19 @@ from aaco_pipeline.report.optimization import evidence, search
 from aaco_pipeline.report.session.view import ENVIRONMENT
 from aaco_pipeline.report.view import Table
 
-#: Ratios that may be written at the axis, those that say most first.
+#: Candidate ratios for axis labels, most informative first.
 _TICKS: Final = (
     *(1, 10, 0.1, 100, 2, 0.5, 5, 0.2, 1.5, 3, 20, 50, 1.2, 0.8, 1.1, 0.9),
     *(1.05, 0.95, 1.02, 0.98, 1.01, 0.99, 1.005, 0.995, 1.002, 0.998),
 )
-#: Two of them are as far apart as this, in per cents.
+#: Minimum distance between labels, in percent.
 _APART: Final = 11
 
 
 def placed_layouts(timings: Sequence[Row], threshold_ratio: float) -> dict[str, Any] | None:
-    """Every timed step with its layouts as dots and its interval, on one axis; None where nothing was timed.
+    """Position every timed step's layouts and interval on one axis; None if nothing was timed.
 
-    `threshold_ratio` is the least gain that counts, as a difference from 1.
+    `threshold_ratio` is the smallest relevant gain, as a difference from 1.
     """
     if not timings:
         return None
@@ -70,7 +70,7 @@ def _ticks(scale: Scale) -> list[float]:
 
 
 def render_search(document: Row) -> str:
-    """The page of a search, from `optimization_report`. The same document gives the same page."""
+    """Render the page of a search, from `optimization_report`. Equal documents give equal pages."""
     found, name = document["evidence"], document["optimization_id"]
     heading, layouts_intro = evidence.layouts_intro(document)
     layouts = placed_layouts(evidence.timed(document), document["threshold_ratio"])
@@ -130,7 +130,7 @@ def render_search(document: Row) -> str:
 
 
 def _tiles(document: Row) -> list[tuple[str, str, str | None]]:
-    """Label, figure, and what stands beneath it, of what is known."""
+    """Return label, figure and caption of each known fact."""
     attempts = document["attempts"]
     accepted = sum(row["decision"] == "accepted" for row in attempts)
     itself = evidence.itself(document)

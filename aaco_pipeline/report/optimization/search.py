@@ -1,6 +1,6 @@
 """Describe a search for a faster kernel or configuration: its answer and the table of its attempts.
 
-The document is gathered by `document`. Nothing here loads polars.
+`document` collects the document. Nothing here loads polars.
 """
 
 import re
@@ -24,7 +24,7 @@ BLOCKS_INTRO: Final = (
 
 
 def _model_sentence(document: Row) -> str:
-    """The answer in one sentence: how much faster an iteration is, with which options, and where."""
+    """State the answer in one sentence: how much faster an iteration is, with which options, and where."""
     model, where, ended = document["source_name"], document["executed_on"], document["ended_by"]
     decided = [row for row in document["attempts"] if row["decision"] != "undecided"]
     if ended is None:
@@ -40,7 +40,7 @@ def _model_sentence(document: Row) -> str:
 
 
 def _model_remarks(document: Row) -> list[str]:
-    """Add remarks: larger batches, undecided candidates, why it ended, and how to run the result."""
+    """Add remarks: larger batches, undecided candidates, why the search ended, and how to run the result."""
     told, accepted = [], _accepted_by(document, "iteration")
     if len(accepted) > 1:
         told.append(
@@ -67,40 +67,40 @@ def _accepted_by(document: Row, ratio_of: str) -> list[Row]:
     return [row for row in document["attempts"] if row["decision"] == "accepted" and row["ratio_of"] == ratio_of]
 
 
-#: A saving below this part of what the kernel's share alone gives is held back by other work.
+#: If the saving is below this fraction of the kernel's own saving, other work limits it.
 _BESIDE: Final = 0.95
-#: Columns of resources in words.
+#: Resource columns in words.
 _RESOURCES: Final = {
     "vgprs": "VGPRs",
     "sgprs": "SGPRs",
     "lds_bytes": "bytes of LDS",
     "scratch_bytes": "bytes of scratch",
 }
-#: The beginning of a reason by the timing rule: the ratio and its interval.
+#: Prefix of a timing rule's reason: the ratio and its interval.
 _FIGURES_FIRST: Final = re.compile(
     r"\A[0-9.]+ times as fast(?: for each item)?(?: \[[^]]*\])?(?:, (?=confirmed)| (?=in the ))"
 )
 
 
 def title(document: Row) -> str:
-    """Name what was to be made faster: a kernel of a source, or a model."""
+    """Name the optimized kernel of a source, or model."""
     kernel = "" if document["kernel"] is None else f"{document['kernel']} of "
     return f"{kernel}{document['source_name']}"
 
 
 def sentence(document: Row) -> str:
-    """The answer in one sentence: what was gained and where, what is static of it, and what was not measured."""
+    """State the answer in one sentence: the gain and where it was measured, static results, and unmeasured claims."""
     return _of_a_kernel(document) if document["kernel"] is not None else _model_sentence(document)
 
 
 def gain_alone(document: Row) -> tuple[str, str] | None:
-    """The gain and its interval, apart; None where nothing was accepted."""
+    """Return the gain and its interval separately; None if nothing was accepted."""
     gain = document["gain"]
     return None if gain is None else (f"{gain['speedup_ratio']:.2f}", _interval(gain, 2))
 
 
 def remarks(document: Row) -> list[str]:
-    """Add remarks: how many changes, the effect on the session, why it ended, and what happened to the source."""
+    """Add remarks: number of changes, effect on the session, why the search ended, and what happened to the source."""
     if document["kernel"] is None:
         return _model_remarks(document)
     told, accepted, gain = [], _accepted(document), document["gain"]
@@ -129,7 +129,7 @@ def remarks(document: Row) -> list[str]:
 
 
 def spent(document: Row) -> str:
-    """Say how many candidates were tried, in what time, and where the journal is."""
+    """State the number of candidates, the time, and the journal's path."""
     time = "" if document["spent_ns"] is None else f" in {long_duration(document['spent_ns'])}"
     return (
         f"{counted(len(document['attempts']), 'candidate')} tried{time}; every decision is in {document['journal']}: "
@@ -138,13 +138,13 @@ def spent(document: Row) -> str:
 
 
 def page(document: Row) -> str:
-    """Say which command shows more."""
+    """Name the command that shows more."""
     held = "layouts, static figures, the change" if document["kernel"] is not None else "every block, and the host"
     return f"`aaco report {document['optimization_id']}` makes a page of it: {held}."
 
 
 def search_in_a_line(row: Row) -> str:
-    """A search on the page of a session's kernel: how many attempts, what they gained where, and what it would mean."""
+    """Summarize a search on the page of a session's kernel: attempts, gain, where measured, and predicted effect."""
     made = f"{counted(row['attempts'], 'attempt')} on {row['executed_on']}, {row['accepted']} accepted"
     if row["speedup_ratio"] is None:
         return f"{made} ({row['optimization_id']})"
@@ -155,19 +155,19 @@ def search_in_a_line(row: Row) -> str:
 
 
 def is_decided(document: Row) -> bool:
-    """Return whether every candidate was decided, on a machine that can decide."""
+    """Return whether every candidate was decided, on a machine that allows decisions."""
     ended = document["ended_by"] in ("searched", "attempts")
     decisions = (document["whole_decision"], *(row["decision"] for row in document["attempts"]))
     return ended and "undecided" not in decisions
 
 
 def what(row: Row) -> str:
-    """Name of an attempt's change, without the parameters that it repeats."""
+    """Name an attempt's change, without repeated parameters."""
     return str(row["transformation"]).split(" (")[0]
 
 
 def _gain(row: Row) -> str | None:
-    """A ratio with its interval; without where too few layouts give one."""
+    """Format a ratio with its interval, if there were enough layouts for one."""
     if row["speedup_ratio"] is None:
         return None
     has_interval = row["ci_low"] is not None and row["ci_high"] is not None
@@ -176,7 +176,7 @@ def _gain(row: Row) -> str | None:
 
 
 def _reason(row: Row) -> str:
-    """Why, without the figures that stand next to it."""
+    """Give the reason, without figures that are shown next to it."""
     told = str(row["reason"])
     return told if row["speedup_ratio"] is None else _FIGURES_FIRST.sub("", told)
 
@@ -189,7 +189,7 @@ ATTEMPTS: Final[Columns] = {
     "*times as fast": _gain,
     "reason": _reason,
 }
-#: Columns that a narrow screen leaves out; the guard is a word for the reason.
+#: Columns omitted on narrow screens; the guard summarizes the reason in one word.
 SPARE: Final = ("reason",)
 
 REPLAYED: Final[Columns] = {
@@ -201,7 +201,7 @@ REPLAYED: Final[Columns] = {
 
 
 def replayed(document: Row) -> str:
-    """Summarize the result of deciding a journal again."""
+    """Summarize the result of recomputing a journal's decisions."""
     wrong = sum(row["differs"] is not None for row in document["decisions"])
     made = counted(len(document["decisions"]), "decision")
     if wrong:
@@ -235,7 +235,7 @@ def _accepted(document: Row) -> int:
 
 
 def _effect(document: Row) -> list[str]:
-    """Predict the gain's effect on the given session, or say why it is not predicted."""
+    """Predict the gain's effect on the given session, or explain why there is no prediction."""
     session, part, shorter = document["session"], document["critical_share_ratio"], document["shorter_ratio"]
     reason = document["effect_reason"] if document["gain"] is not None else None
     if session is None or (part is None and reason is None):
@@ -258,7 +258,7 @@ def _effect(document: Row) -> list[str]:
 
 
 def _tried(document: Row) -> str:
-    """Say how far a search came that found nothing."""
+    """State how far an unsuccessful search came."""
     if not document["attempts"]:
         return ": no proposer had anything to propose"
     ended = {"time": "; its time was spent", "attempts": "; as many were tried as may be"}
@@ -292,7 +292,7 @@ def _interval(row: Row, digits: int = 3) -> str:
 
 
 def search_view(document: Row) -> View:
-    """Lay out every attempt with what was decided and why, then the answer."""
+    """Lay out every attempt with its decision and reason, then the answer."""
     return View(
         title(document),
         [
@@ -306,7 +306,7 @@ def search_view(document: Row) -> View:
 
 
 def replay_view(document: Row) -> View:
-    """Lay out every decision that was made again, and whether it is the recorded one."""
+    """Lay out every recomputed decision, and whether it matches the recorded one."""
     return View(
         "",
         [
@@ -319,5 +319,5 @@ def replay_view(document: Row) -> View:
 
 
 def tone(document: Row) -> Tone:
-    """The tone of the answer, `open` where nothing was gained."""
+    """Return the tone of the answer, `open` if nothing was gained."""
     return "good" if document["gain"] is not None else "open"

@@ -1,1 +1,1 @@
-"""The Perfetto trace of a session: `session` lays it out, `encoding` makes the bytes."""
+"""Perfetto traces of sessions: `session` lays them out, `encoding` creates the bytes."""

@@ -1,8 +1,8 @@
-"""Encode tracks and frames as the bytes of a Perfetto trace, filling all records of a kind by columns.
+"""Encode tracks and frames as the bytes of a Perfetto trace, filling all records of a kind column by column.
 
-How records become bytes is `aaco_pipeline.report.perfetto.records`, lanes for slices that overlap are
-`aaco_pipeline.report.perfetto.lanes`. The caller decides what becomes a track or a slice; nothing here depends on the
-lake's tables or a viewer.
+`aaco_pipeline.report.perfetto.records` converts records to bytes; `aaco_pipeline.report.perfetto.lanes` assigns lanes
+to overlapping slices. The caller decides what becomes a track or a slice; this package does not depend on the lake's
+tables or a viewer.
 """
 
 import gzip
@@ -56,10 +56,10 @@ _ANNOTATION_FIELDS: Final = {str: "string_value", int: "int_value", float: "doub
 class Track:
     """One line of the viewer; `parent` is the `uuid` of the track above it.
 
-    A process needs its `pid`, a thread `pid` and `tid`, and `unit` belongs to a counter. A uuid is any number from 1
-    on; small ones make small traces, because every record carries one at the width of the largest. `lanes` decides what
-    happens to overlapping slices: unless it is `Rule.REFUSE`, the track becomes one track per lane (none without
-    slices), tracks of higher uuids move up, and it cannot be a parent.
+    A process needs its `pid`, a thread `pid` and `tid`; `unit` is for counters. A uuid is any positive number; small
+    ones keep traces small, because every record stores one at the width of the largest. `lanes` decides how overlapping
+    slices are handled: unless it is `Rule.REFUSE`, the track is split into one track per lane (none without slices),
+    tracks with higher uuids are renumbered, and it cannot be a parent.
     """
 
     uuid: int
@@ -74,9 +74,9 @@ class Track:
 
 @dataclass(frozen=True)
 class TraceSummary:
-    """Counts of a written trace: `flows` are the joined pairs, `bytes` the size of the file.
+    """Counts of a written trace: `flows` is the number of joined pairs, `bytes` the file size.
 
-    `flow_ends_left_out` counts slices whose flow could not be drawn: without a partner, or begun before its cause.
+    `flow_ends_left_out` counts slices whose flow cannot be drawn: no partner, or it began before its cause.
     """
 
     slices: int
@@ -177,11 +177,11 @@ class _Trace:
         self._bulk = [*of_slices, *([self._counter_records(counters)] if self.counters else [])]
 
     def chunks(self) -> Iterator[bytes]:
-        """All bytes: the header, then the records of each kind in time order. To be called once."""
+        """Yield all bytes: the header, then the records of each kind in time order. Call it only once."""
         return chain([self._header()], *self._bulk)
 
     def _slice_records(self) -> Iterator[bytes]:
-        """Intern the strings now; records are made one window of time at a time, on demand."""
+        """Intern the strings now; records are created later, one time window at a time."""
         gathering, uses = self._gathering, self._drawing.uses
         if gathering.first_ns is not None:
             self._first_times.append(gathering.first_ns)
@@ -298,7 +298,7 @@ def _annotation(one: Annotation, values: npt.NDArray[Any], texts: _Ranked | None
 
 
 def _laned(tracks: Sequence[Track], lanes: Sequence[Sequence[int]]) -> list[Track]:
-    """Replace each track by one per lane; the uuids of later tracks move up accordingly."""
+    """Replace each track by one per lane; later tracks get higher uuids."""
     moved = dict(zip((t.uuid for t in tracks), accumulate((len(own) - 1 for own in lanes), initial=0), strict=False))
     return [
         replace(
@@ -319,7 +319,7 @@ def _fill_table(table: Any, field: str, values: Iterable[str | bytes | int]) -> 
 
 
 def _descriptor(track: Track) -> Any:
-    """Make the TrackDescriptor of `track`; fields that are None stay unset."""
+    """Build the TrackDescriptor of `track`; fields that are None stay unset."""
     message = perfetto_trace_pb2.TrackDescriptor
     kinds: dict[str, dict[str, dict[str, Any]]] = {
         "counter": {"counter": {"unit_name": track.unit or ""}},

@@ -1,6 +1,6 @@
-"""Draw what the Linux kernel did: thread states, interrupts, waits and lost events, and the scheduler's own events.
+"""Draw the Linux kernel's activity: thread states, interrupts, waits, lost events, and scheduling events.
 
-The other tracks of a session are `session`.
+The other tracks of a session are in `session`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,10 +13,10 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 from aaco_pipeline.report.perfetto.lanes import Rule
 from aaco_pipeline.report.perfetto.tables import Batches, whole
 
-#: The kernel's codes of the state in which a thread leaves a CPU (`include/linux/sched.h`).
+#: Kernel codes of the state in which a thread leaves a CPU (`include/linux/sched.h`).
 _STATES: Final = {"runnable": 0, "idle": 0, "sleeping": 1, "disk_sleep": 2, "stopped": 4, "dead": 16}
 _PRIORITY: Final = 120
-#: The kernel's flag of events written by a handler, whose thread woke nobody (`include/linux/trace_events.h`).
+#: Kernel flag of events from an interrupt handler, which its thread did not cause (`include/linux/trace_events.h`).
 _HANDLED: Final = 0x08
 _EVENTS_A_BUNDLE: Final = 1 << 16
 
@@ -98,7 +98,7 @@ def _bundle(cpu: int, switches: pl.DataFrame, wakings: pl.DataFrame, names: pl.D
 
 
 def _deltas(frame: pl.DataFrame) -> list[int]:
-    """Times as differences from the time before."""
+    """Return each time's difference from the previous one."""
     return list(np.diff(frame.get_column("time_ns").to_numpy(), prepend=0).tolist())
 
 
@@ -107,10 +107,10 @@ SWITCHING: Final = ("time_ns", "cpu", "thread_id", "kind", "name", "other_thread
 
 
 def whole_switches(switches: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
-    """Complete the switches of `kernel_events` by those that the kernel left out.
+    """Insert switches into `kernel_events` that the kernel did not record.
 
-    One is missing if the thread that leaves a CPU is not the one that arrived last. It is inserted where that thread's
-    states say that it began to run, else directly before it left again.
+    One is missing if the thread that leaves a CPU is not the one that arrived last. It is inserted at the time when
+    that thread began to run according to its states, or else directly before it left.
 
     Returns:
         cpu, time_ns, thread_id, other_thread_id, state.
@@ -140,9 +140,9 @@ def whole_switches(switches: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame
     return both.sort("place", "after").select(columns)
 
 
-#: Faults are counted per this time: a minor one takes about 1 µs, and a model's first run has 100,000 of them.
+#: Interval over which faults are counted: a minor one takes about 1 µs, and a model's first run has 100,000 of them.
 FAULTS_NS: Final = 100_000
-#: A fault of at least this duration is drawn as a slice.
+#: Faults of at least this duration are drawn as slices.
 LONG_FAULT_NS: Final = 20_000
 _HANDLERS: Final = ("interrupt", "softirq")
 _OF_THREADS: Final = ("syscall", "block_io", "gpu_job", "fence_wait", "signal")
@@ -151,12 +151,12 @@ _DRAWN: Final = ("time_ns", "cpu", "thread_id", "kind", "name", "duration_ns", "
 _STATE_COLUMNS: Final = ("thread_id", "start_ns", "end_ns", "state", "wait", "cpu")
 _LOSSES: Final = ("cpu", "buffer", "start_ns", "end_ns", "events")
 _KIND: Final = pl.col("kind")
-#: Creates a track and returns its number.
+#: Function that creates a track and returns its number.
 Lay = Callable[..., int]
 
 
 class KernelPlane:
-    """One session's kernel plane: its frames, and their tracks once `lay_out` was called."""
+    """Kernel plane of one session: its frames, and their tracks once `lay_out` was called."""
 
     def __init__(self, batches: Batches) -> None:
         self._switching = whole(batches, "kernel_events", SWITCHING, _KIND.is_in(["switch", "waking", "fork"]))
@@ -174,12 +174,12 @@ class KernelPlane:
         self._counters: list[pl.DataFrame] = []
 
     def starts(self) -> Sequence[object]:
-        """The start of each frame, None for an empty one."""
+        """Return the start of each frame, None for an empty one."""
         frames = (self._switching, self._faults, self._events)
         return [frame.get_column("time_ns").min() for frame in frames] + [self._losses.get_column("start_ns").min()]
 
     def processes(self) -> set[int]:
-        """The measured processes."""
+        """Return the measured processes."""
         return set(self._threads.get_column("process_id").drop_nulls().to_list())
 
     def lay_out(self, lay: Lay, roots: Mapping[int, int | None]) -> None:
@@ -214,19 +214,19 @@ class KernelPlane:
         self._counters.append(own.select(pl.lit(track, pl.UInt64).alias("track"), "time_ns", "value"))
 
     def slices(self) -> Iterator[pl.DataFrame]:
-        """All slices, on the session's axis."""
+        """Yield all slices, on the session's axis."""
         yield from self._slices
 
     def counters(self) -> Iterator[pl.DataFrame]:
-        """All counters: track, time_ns, value, on the session's axis."""
+        """Yield all counters: track, time_ns, value, on the session's axis."""
         yield from self._counters
 
     def scheduling(self, zero: int) -> Iterator[bytes]:
-        """Switches and wake-ups as the viewer's own scheduling events, on an axis that begins at `zero`."""
+        """Return switches and wake-ups as the viewer's own scheduling events, on an axis that begins at `zero`."""
         moved = self._switching.drop_nulls("cpu").with_columns(pl.col("time_ns") - zero)
         states = self._states.with_columns(pl.col("start_ns") - zero)
         switches = whole_switches(moved.filter(_KIND == "switch"), states)
-        # A new thread waits for a CPU like one that was woken.
+        # A new thread waits for a CPU as if it had been woken.
         wakings = moved.filter(_KIND.is_in(["waking", "fork"])).select(
             *("cpu", "time_ns"),
             thread_id=pl.when(_KIND == "fork").then("other_thread_id").otherwise("thread_id"),
@@ -237,7 +237,7 @@ class KernelPlane:
 
 
 def of_cpus(events: pl.DataFrame) -> pl.DataFrame:
-    """Interrupts and softirqs by CPU, as slices that nest if one interrupts another.
+    """Return interrupts and softirqs by CPU, as slices that nest if one interrupts another.
 
     Returns:
         start_ns, end_ns, name, category, thread and cpu. A handler without a recorded exit has no duration.
@@ -248,9 +248,9 @@ def of_cpus(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def of_threads(events: pl.DataFrame, states: pl.DataFrame, faults: pl.DataFrame) -> pl.DataFrame:
-    """Delays of each thread, and its requests to storage and devices, as slices that nest.
+    """Return each thread's delays, and its requests to storage and devices, as slices that nest.
 
-    System calls are only those in which the thread was blocked; a call without a recorded exit lasts as long as that.
+    Only system calls that blocked the thread are included; without a recorded exit, a call ends with its last block.
 
     Returns:
         thread_id, start_ns, end_ns, name, category, and if known wait, blocked_ns and size_bytes.
@@ -286,10 +286,10 @@ def of_threads(events: pl.DataFrame, states: pl.DataFrame, faults: pl.DataFrame)
 
 
 def long_faults(faults: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
-    """Page faults worth a slice of their own.
+    """Return page faults that get their own slice.
 
-    Those that blocked a thread, until it was woken for the last time, and long ones without a wait: of a 2 MiB page,
-    say, or of a page that a virtual machine's host had to provide first.
+    These are faults that blocked a thread, up to the last wake-up, and long ones without a wait, for example for a 2
+    MiB page, or for a page that a virtual machine's host first had to provide.
 
     Returns:
         thread_id, start_ns, end_ns, name, category, wait and blocked_ns.
@@ -326,10 +326,10 @@ def _major_faults(faults: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
 
 
 def minor_faults(faults: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
-    """Count each thread's faults, except `long` ones, in every `FAULTS_NS`.
+    """Count each thread's faults, except those in `long`, per interval of `FAULTS_NS`.
 
     Returns:
-        thread_id, time_ns, value. A time without faults begins with a value of 0; values sum to the number of faults.
+        thread_id, time_ns, value. A period without faults starts with a value of 0; values sum to the number of faults.
     """
     first = faults.get_column("time_ns").min()
     minor = faults.join(long, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="anti")
@@ -344,7 +344,7 @@ _EXTENT: Final = (
     pl.col("time_ns").alias("start_ns"),
     (pl.col("time_ns") + pl.col("duration_ns").fill_null(0)).alias("end_ns"),
 )
-#: Names of events whose kind is not enough: a driver's job, and the number of a signal.
+#: Details of events beyond their kind: a driver's job, or the number of a signal.
 _OTHERS: Final = (
     pl.when(_KIND == "gpu_job")
     .then(pl.col("name").fill_null(_KIND))

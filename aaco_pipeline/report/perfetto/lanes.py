@@ -1,6 +1,6 @@
-"""Order the begins and ends of slices, and assign lanes to slices that overlap, one window of time after another.
+"""Order starts and ends of slices, and assign lanes to overlapping slices, one time window at a time.
 
-The bytes of a slice are `aaco_pipeline.report.perfetto.records`.
+`aaco_pipeline.report.perfetto.records` encodes slices.
 """
 
 from dataclasses import dataclass, fields
@@ -14,7 +14,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Rule(IntEnum):
-    """The handling of slices on a track that overlap without nesting."""
+    """Handling of slices on a track that overlap without nesting."""
 
     REFUSE = 0
     STACK = 1  #: move them from lane 0, where all nest, to lanes without overlap: a call stack stays together
@@ -39,17 +39,17 @@ class Slices:
 
 @dataclass(frozen=True)
 class Open(Slices):
-    """Slices that have begun and not ended, with their lanes."""
+    """Slices that have started but not ended, with their lanes."""
 
     lane: Integers
 
 
 @dataclass(frozen=True)
 class Events:
-    """The begins and ends in a window, in the order of a valid trace.
+    """Starts and ends in a window, in the order required by the trace format.
 
-    `rows` index `all`: the `opened` slices that were open before the window, then its own. `lane` holds the lane of
-    each slice of `all`.
+    `rows` index `all`: first the `opened` slices that were open before the window, then the window's own. `lane` is the
+    lane of each slice in `all`.
     """
 
     rows: Integers
@@ -60,10 +60,10 @@ class Events:
 
 
 class Sweep:
-    """Sweep through time once, window by window, carrying only the open slices.
+    """Sweep once through time, window by window, keeping only the open slices.
 
-    A track gets as many lanes as it ever has slices at once; one without duration takes a lane for its instant. Slices
-    whose `row` is in `crossing` leave lane 0 of a track of `Rule.STACK` for lanes from 1 on.
+    A track gets as many lanes as its maximum number of simultaneous slices; a slice without duration occupies a lane
+    for an instant. On a track of `Rule.STACK`, slices whose `row` is in `crossing` move from lane 0 to lanes from 1 on.
     """
 
     def __init__(self, rules: npt.NDArray[np.int8], crossing: Integers) -> None:
@@ -74,7 +74,9 @@ class Sweep:
         self._open = Open(nothing, nothing, nothing, nothing, nothing)
 
     def step(self, new: Slices, until: int | None) -> Events:
-        """Process the next window: slices of `new` begin in it; those that end before `until` (None: all) end in it."""
+        """Process the next window, in which slices of `new` start; slices that end before `until` (None: all) end in
+        it.
+        """
         before, opened = self._open, len(self._open)
         every = Slices(*(np.concatenate((getattr(before, one.name), getattr(new, one.name))) for one in fields(Slices)))
         lane = np.concatenate((before.lane, np.zeros(len(new), np.int64)))
@@ -95,8 +97,8 @@ class Sweep:
     def _lay(self, every: Slices, rows: Integers, is_end: Mask, lane: Integers, astray: Mask) -> None:
         """Fill in the lanes of slices that may not overlap.
 
-        A begin raises the number of running slices to a level, an end lowers it from one. The slice that raises it
-        takes the lane of the slice that last lowered it from there; following predecessors leads to a known lane.
+        A start raises the number of running slices to a level, an end lowers it from one. The slice that raises it
+        takes the lane of the slice that last lowered it from there; following these predecessors leads to a known lane.
         """
         by_track, level = _open_after(every.track[rows], is_end, self._levels)
         rows, is_end = rows[by_track], is_end[by_track]
@@ -144,10 +146,10 @@ def _open_after(track: Integers, is_end: Mask, levels: Integers) -> tuple[Intege
 
 
 def _in_order(every: Slices, lane: Integers, opened: int, until: int | None) -> tuple[Integers, Mask]:
-    """The row of every begin and end in order, and a mask of the ends.
+    """Return the row of every start and end in order, and a mask of the ends.
 
-    At one instant, earlier slices end first (inner before outer); then new slices begin (outer before inner, equal ones
-    by track, lane and row); those without duration end at once.
+    At the same time, earlier slices end first (inner before outer); then new slices start (outer before inner, equal
+    ones by track, lane and row); slices without duration end immediately.
     """
     begins = opened + np.argsort(every.start[opened:], kind="stable")
     tied = np.flatnonzero(np.diff(every.start[begins]) == 0)
@@ -172,7 +174,7 @@ def _in_order(every: Slices, lane: Integers, opened: int, until: int | None) -> 
 
 
 def _by_all(every: Slices, lane: Integers, rows: Integers) -> Integers:
-    """Sort the rows by the order in which they begin."""
+    """Sort the rows by start order."""
     keys = (every.row[rows], lane[rows], every.track[rows], -every.end[rows], every.start[rows])
     return rows[np.lexsort(keys)]
 
@@ -187,7 +189,7 @@ def _out_of_order(every: Slices, lane: Integers, before: Integers, after: Intege
 
 
 def _lanes_ascend(every: Slices, lane: Integers, begins: Integers, opened: int) -> bool:
-    """Return whether the order of begins, found without lanes, is also right with them."""
+    """Return whether the start order, determined without lanes, is also correct with them."""
     for rows in (_by_all(every, np.zeros_like(lane), np.arange(opened)), begins):
         tied = np.flatnonzero(np.diff(every.start[rows]) == 0)
         if _out_of_order(every, lane, rows[tied], rows[tied + 1]):
@@ -196,9 +198,9 @@ def _lanes_ascend(every: Slices, lane: Integers, begins: Integers, opened: int) 
 
 
 def crossing(events: Events, tracks: int) -> Slices:
-    """Find slices that overlap another of their track without nesting, among those begun so far.
+    """Find slices that overlap another slice of their track without nesting, among those started so far.
 
-    A slice does not nest if one that began in it ends after it, or one that ends in it began before it.
+    A slice does not nest if one that starts in it ends after it, or one that ends in it starts before it.
     """
     every = events.all
     carried = _by_all(every, np.zeros(len(every), np.int64), np.arange(events.opened))
@@ -218,7 +220,7 @@ def crossing(events: Events, tracks: int) -> Slices:
 
 
 def _largest(values: Integers, low: Integers, high: Integers) -> Integers:
-    """The maximum of each range from `low` up to, excluding, `high`; below every value for an empty range."""
+    """Return the maximum of each half-open range from `low` to `high`; lower than any value for an empty range."""
     found = np.full(len(low), np.iinfo(np.int64).min + 1)
     width = np.maximum(high - low, 0)
     level, power = values, 1
@@ -231,10 +233,10 @@ def _largest(values: Integers, low: Integers, high: Integers) -> Integers:
 
 
 def left_from_stack(slices: Slices) -> Integers:
-    """Choose rows to leave lane 0, out of all slices that cross others, so that the remaining ones nest.
+    """Choose slices to move off lane 0, among all crossing slices, so that the remaining ones nest.
 
-    Slices nest exactly if each ends with as many open slices on its track as it began with. Two crossing slices can
-    hide a third, so the remaining ones are examined until nothing crosses.
+    Slices nest if and only if each ends with as many open slices on its track as it started with. Two crossing slices
+    can hide a third, so the remaining ones are checked until nothing crosses.
     """
     left = [slices.row[:0]]
     while len(slices):
@@ -257,5 +259,5 @@ def _later(times: Integers, until: int | None) -> Mask:
 
 
 def stable_order(values: Integers) -> Integers:
-    """Stable argsort of non-negative values; 16-bit numbers sort fastest."""
+    """Return a stable argsort of non-negative values; 16-bit numbers sort fastest."""
     return np.argsort(values.astype(np.uint16) if values.max(initial=0) < 1 << 16 else values, kind="stable")

@@ -36,14 +36,14 @@ Part = bytes | Cells
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a message that only the rows of `present` have; None means all rows."""
+    """A message field that only the rows of `present` have; None means all rows."""
 
     parts: Sequence[Part]
     present: Mask | None = None
 
 
 class _Template:
-    """A record of fixed size, which overlong varints make possible."""
+    """A fixed-size record, which overlong varints make possible."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.cells: list[tuple[slice, Cells]] = []
@@ -91,7 +91,7 @@ def message_field(field: int, parts: Sequence[Part]) -> list[Part]:
 
 
 def largest(values: npt.NDArray[Any]) -> int:
-    """The largest of these integers as a varint sees them: negative ones need all ten bytes."""
+    """Return the largest of these integers as a varint; negative ones need all ten bytes."""
     return int(_unsigned(values).max(initial=0))
 
 
@@ -100,7 +100,7 @@ def _unsigned(values: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
 
 
 def varints(values: npt.NDArray[Any], index: Integers | None = None, most: int | None = None) -> Cells:
-    """Encode integers, each with as many bytes as the largest of them needs, or as `most` needs."""
+    """Encode integers, each with the number of bytes that the largest of them, or `most`, needs."""
     numbers = _unsigned(values)
     width = max(1, -(-(largest(values) if most is None else most).bit_length() // 7))
     table = np.empty((len(numbers), width), np.uint8)
@@ -113,9 +113,9 @@ def varints(values: npt.NDArray[Any], index: Integers | None = None, most: int |
 def packet_templates(
     sequence: int, time: Cells, event: int, fields: Sequence[Field]
 ) -> tuple[Integers, list[_Template]]:
-    """Make templates of packets with the message `event`, and the number of each row's template.
+    """Create templates of packets with the message `event`, and return each row's template number.
 
-    There is one template per occurring set of present fields.
+    There is one template per distinct set of present fields.
     """
     pattern = np.zeros(len(time.table), np.int64)
     optional = [field.present for field in fields if field.present is not None]
@@ -156,7 +156,7 @@ _HELD_BYTES: Final = 16 << 20
 
 @dataclass(frozen=True)
 class Stored:
-    """The place of a stored array: first byte, number of values, and type."""
+    """Position of a stored array: first byte, number of values, and type."""
 
     at: int
     count: int
@@ -179,7 +179,7 @@ class Spool:
         return stored
 
     def get(self, stored: Stored, first: int = 0, last: int | None = None) -> npt.NDArray[Any]:
-        """Read the values from `first` up to, excluding, `last`."""
+        """Read the values of the half-open range from `first` to `last`."""
         count = (stored.count if last is None else last) - first
         self._file.seek(stored.at + first * stored.dtype.itemsize)
         return np.frombuffer(self._file.read(count * stored.dtype.itemsize), stored.dtype)

@@ -1,6 +1,6 @@
-"""Lay out one session's tables as a Perfetto trace: the track of every row, counters, and annotations.
+"""Lay out a session's tables as a Perfetto trace: the track of every row, counters, and annotations.
 
-The bytes are `encoding`; where the file is kept is `aaco_pipeline.report.on_demand`.
+`encoding` creates the bytes; `aaco_pipeline.report.on_demand` stores the file.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from aaco_pipeline.report.perfetto.encoding import TraceSummary, Track, write_tr
 from aaco_pipeline.report.perfetto.lanes import Rule
 from aaco_pipeline.report.perfetto.tables import Batches, CallNames, Groups, PathRows, whole
 
-#: Columns of `system_samples` that are counters in the trace, with their unit there.
+#: Columns of `system_samples` that become counters, with their units.
 _OF_HOST: Final = {
     "cpu_ratio": "ratio",
     "cpu_pressure_ratio": "ratio",
@@ -31,7 +31,7 @@ _OF_HOST: Final = {
     "involuntary_switches": "switches",
     "major_faults": "faults",
 }
-#: The same for `gpu_samples`, with their names.
+#: Columns of `gpu_samples` that become counters, with names and units.
 _OF_DEVICE: Final = {
     "power_w": ("power", "W"),
     "gfx_clock_mhz": ("engine clock", "MHz"),
@@ -51,7 +51,7 @@ class Samples:
         self._devices = whole(batches, "gpu_samples", ("time_ns", "device_id", *_OF_DEVICE, "throttle_reasons"))
 
     def starts(self) -> Sequence[object]:
-        """The start of each frame, None for an empty one."""
+        """Return the start of each frame, None for an empty one."""
         return [frame.get_column("time_ns").min() for frame in (self._host, self._devices)]
 
     def counters(self) -> Iterator[tuple[str, str, pl.DataFrame]]:
@@ -63,7 +63,7 @@ class Samples:
                 yield from _counter(f"{name} of device {device}", unit, own, column)
 
     def held_down(self) -> pl.DataFrame:
-        """The times in which a limit throttled a device; a sample speaks for the time since the one before it.
+        """Return the intervals in which a limit throttled a device; a sample covers the time since the previous sample.
 
         Returns:
             device_id, start_ns, end_ns, and name, which lists the limits.
@@ -82,12 +82,12 @@ def _counter(name: str, unit: str, samples: pl.DataFrame, column: str) -> Iterat
         yield name, unit, values
 
 
-#: Copies of an unknown direction are still copies.
+#: Copies whose direction is unknown are labelled as copies.
 _COPY_NAME: Final = pl.col("direction").fill_null("copy")
-#: Far above any correlation number within a process.
+#: Exceeds every correlation number within a process.
 _CORRELATIONS_OF_A_PROCESS: Final = 1 << 48
 _TIMES: Final = ("start_ns", "end_ns")
-#: Columns of the critical path; like it, the tables of activities are ordered by number.
+#: Columns of the critical path; like the path, activity tables are ordered by number.
 _PATH: Final = ("activity_kind", "activity_id", "slack_ns", "is_critical", "binding_edge", "unexplained_wait_ns")
 _CALLS: Final = ("call_id", "process_id", "thread_id", "domain", "name", "correlation_id", *_TIMES)
 _MARKERS: Final = ("process_id", "thread_id", "name", *_TIMES)
@@ -126,7 +126,7 @@ def write_session_trace(session: str, batches: Batches, path: Path) -> TraceSumm
 
 
 class _Layout:
-    """The tracks, found from few columns, and all slices in batches of rows."""
+    """The tracks, determined from a few columns, and all slices in batches of rows."""
 
     def __init__(self, session: str, batches: Batches) -> None:
         self._session, self._batches = session, batches
@@ -166,7 +166,7 @@ class _Layout:
         return Groups(table, keys, self._batches(table, (*keys, *_TIMES)))
 
     def metadata(self) -> Iterator[tuple[str, str | int | float]]:
-        """Facts that a reader needs who only has the trace."""
+        """Return facts for readers who only have the trace."""
         yield "session_id", self._session
         yield "axis_moved_by_ns", -self._zero
         for name in ("model_name", "provider", "backend", "host", "fingerprint"):
@@ -176,12 +176,12 @@ class _Layout:
             yield f"clock {domain}", "unknown" if uncertainty is None else f"±{uncertainty} ns"
 
     def slices(self) -> Iterator[pl.DataFrame]:
-        """All slices with their tracks, in the columns of the encoder."""
+        """Yield all slices with their tracks, in the encoder's columns."""
         for piece in self._pieces():
             yield piece.with_columns(pl.col(_TIMES) - self._zero)
 
     def counters(self) -> pl.DataFrame:
-        """All samples and counts with their tracks."""
+        """Yield all samples and counts with their tracks."""
         frames = [pl.DataFrame(schema={"track": pl.UInt64, "time_ns": pl.Int64, "value": pl.Float64})]
         for name, unit, values in self._samples.counters():
             track = pl.lit(self._track(name, kind="counter", unit=unit), pl.UInt64)
@@ -190,7 +190,7 @@ class _Layout:
         return pl.concat(frames).with_columns(pl.col("time_ns") - self._zero)
 
     def scheduling(self) -> Iterator[bytes]:
-        """The kernel's switches and wake-ups, for the viewer's CPU slices and thread states."""
+        """Return the kernel's switches and wake-ups, for the viewer's CPU slices and thread states."""
         return self._kernel.scheduling(self._zero)
 
     def _track(self, name: str, **settings: object) -> int:
@@ -208,7 +208,7 @@ class _Layout:
         gapped = self._between.get_column("pass").unique().sort().to_list()
         self._gapped = {name: self._track(f"between iterations of the {name} pass") for name in gapped}
         critical = pl.concat(self._batches("critical_path", ("is_critical",))).get_column("is_critical")
-        # A path of everything is not drawn twice.
+        # A path that contains everything is not drawn twice.
         self._critical = None if critical.all() else self._track("critical path", lanes=Rule.FLAT)
         devices = pl.concat([b.unique() for b in self._batches("gaps", ("device_id",))]).unique().sort("device_id")
         self._idle = {device: self._track(f"device {device} idle, by cause") for (device,) in devices.iter_rows()}
@@ -219,7 +219,7 @@ class _Layout:
         busy = self._kernel.processes().union(
             *(groups.processes() for groups in (self._calls, self._dispatches, self._copies, self._markers))
         )
-        # An unfinished session may lack the table of processes: their tracks are then drawn without names.
+        # An unfinished session may lack the table of processes; their tracks are then unnamed.
         roots: dict[int, int | None] = dict.fromkeys(busy)
         processes = self._whole("processes", "process_id", "pid", "command").sort("process_id")
         for process, pid, command in processes.rows():
@@ -288,7 +288,7 @@ class _Layout:
             )
 
     def _critical_of(self, path: pl.DataFrame, activities: pl.DataFrame, key: str) -> Iterator[pl.DataFrame]:
-        """The activities without slack, repeated on a track of their own."""
+        """Return activities without slack, repeated on a separate track."""
         if self._critical is not None:
             critical = path.filter(pl.col("is_critical")).join(
                 activities.select(key, *_TIMES, "name"), left_on="activity_id", right_on=key, maintain_order="left"
@@ -303,7 +303,7 @@ class _Layout:
             )
 
     def _of_calls(self, path: PathRows, names: CallNames) -> Iterator[pl.DataFrame]:
-        """Calls; launches point at their kernels."""
+        """Yield calls; launches point to their kernels."""
         for batch in self._batches("api_calls", _CALLS):
             calls = names.take(timed(batch))
             yield from self._critical_of(path.beside("api_call", batch.get_column("call_id")), calls, "call_id")
@@ -343,7 +343,7 @@ class _Layout:
             )
 
     def _of_gaps(self, calls: CallNames) -> Iterator[pl.DataFrame]:
-        """Idle times of each device, named by their cause."""
+        """Yield idle times of each device, named by cause."""
         name_of = calls.by_number()
         tracks = pl.Series([*self._idle.values()], dtype=pl.UInt64)
         tracks_of = pl.DataFrame({"device_id": pl.Series([*self._idle], dtype=pl.Int32), "track": tracks})
@@ -373,7 +373,7 @@ class _Layout:
             )
 
     def _of_limits(self) -> Iterator[pl.DataFrame]:
-        """The times in which a limit throttled each device."""
+        """Yield intervals in which a limit throttled each device."""
         for device, track in self._limited.items():
             own = self._held_down.filter(pl.col("device_id") == device)
             yield own.select(*_TIMES, "name", track=pl.lit(track, pl.UInt64), category=pl.lit("limit"))
@@ -386,13 +386,13 @@ def _with_slack(rows: pl.DataFrame, key: str, path: pl.DataFrame) -> pl.DataFram
 
 
 def _place(columns: Sequence[str], values: Sequence[int | None]) -> str:
-    """Describe where something ran, as far as known: `queue 1, stream 3`."""
+    """Describe the location of an activity, as far as known: `queue 1, stream 3`."""
     known = [f"{c.removesuffix('_id')} {v}" for c, v in zip(columns, values, strict=True) if v is not None]
     return ", ".join(known) or f"{columns[-1].removesuffix('_id')} unknown"
 
 
 def _flow(role: str) -> dict[str, pl.Expr]:
-    """The columns of a flow from a launch to its activity; correlations are unique only within a process."""
+    """Return the flow columns from a launch to its activity; correlations are unique only within a process."""
     correlation = pl.col("correlation_id")
     return {
         "flow_id": correlation + pl.col("process_id").cast(pl.UInt64) * _CORRELATIONS_OF_A_PROCESS,

@@ -1,6 +1,6 @@
-"""Collect slices piece by piece, spill them to disk, and assign lanes and flows.
+"""Collect slices in batches, spill them to disk, and assign lanes and flows.
 
-Laying overlapping slices into lanes is `lanes`, their bytes are `records`.
+`lanes` assigns lanes to overlapping slices, `records` encodes them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ OPTIONAL_SLICE_COLUMNS: Final = ("category", "flow_id", "flow_role")
 CAUSE, EFFECT = 1, 2
 #: Approximate number of slices per window.
 _WINDOW_SLICES: Final = 1 << 17
-_EVERY: Final = 64  # every so many starts are kept in memory to divide time
+_EVERY: Final = 64  # every 64th start is kept in memory, to divide time into windows
 _MOST_WITH_NULLS: Final = 62
 _FLOW_FIELDS: Final = 2
 Values = npt.NDArray[Any]
@@ -57,7 +57,7 @@ class Texts:
             names = values.drop_nulls().unique(maintain_order=True)
             values = values.cast(pl.Enum(names))
         places = values.to_physical()
-        numbers = np.zeros(len(names) + 1, np.uint32)  # the last is null's
+        numbers = np.zeros(len(names) + 1, np.uint32)  # the last entry is null
         for place in places.drop_nulls().unique(maintain_order=True).to_list():
             numbers[place] = self._numbers.setdefault(names[place], len(self._numbers) + 1)
         codes: npt.NDArray[np.uint32] = numbers[places.cast(pl.Int64).fill_null(-1).to_numpy()]
@@ -66,9 +66,9 @@ class Texts:
 
 @dataclass
 class Annotation:
-    """A column of annotations: its kind, its largest number as a varint, and how many slices have it.
+    """A column of annotations: its kind, its largest number as a varint, and the number of slices with it.
 
-    `at`, the first track and the place among that piece's columns, orders the annotations.
+    `at`, the first track and the position among that batch's columns, orders the annotations.
     """
 
     kind: str
@@ -80,10 +80,10 @@ class Annotation:
 
 @dataclass(frozen=True)
 class Window:
-    """The slices that begin in a window of time. Slices that end before `until` (None: all) end in it.
+    """Slices that start in a time window. Slices that end before `until` (None: all) end in it.
 
-    `columns` hold name and category (numbers of texts), flow and role, and annotations by name; `present` masks the
-    slices with an annotation if not all have it.
+    `columns` are name and category (numbers of texts), flow and role, and annotations by name; `present` masks the
+    slices that have an annotation, if some do not.
     """
 
     slices: Slices
@@ -138,7 +138,7 @@ class Gathering:
         self.most_start, self.most_end = max(self.most_start, int(start.max())), max(self.most_end, int(end.max()))
 
     def check(self) -> None:
-        """Raise ValueError if too many columns have nulls. To be called after all pieces."""
+        """Raise ValueError if too many columns contain nulls. Call it after all batches were added."""
         absent = [one.count < self.count for one in self.annotations.values()]
         count = sum(absent) + (0 < self.categorized < self.count) + _FLOW_FIELDS * self.has_flows
         if count > _MOST_WITH_NULLS:
@@ -158,13 +158,13 @@ class Gathering:
             yield self._window(parts, until, names)
 
     def _below(self, number: int, until: int) -> int:
-        """Count the slices of a run that begin before `until`, reading only between two starts kept in memory."""
+        """Count the slices of a run that start before `until`, reading only between two starts kept in memory."""
         stored, known = self._runs[number]["start"], int(np.searchsorted(self._starts[number], until))
         first, last = max(known - 1, 0) * _EVERY, min(known * _EVERY, stored.count)
         return first + int(np.searchsorted(self._spool.get(stored, first, last), until))
 
     def _bounds(self) -> list[int | None]:
-        """The ends of the windows."""
+        """Return the ends of the windows."""
         if self.count <= _WINDOW_SLICES:
             return [None]
         starts = np.sort(np.concatenate(self._starts))
@@ -274,13 +274,13 @@ def track_indices(
 
 
 def refuse(what: str, frame: pl.DataFrame, wrong: Mask, reason: str, before: int = 0) -> None:
-    """ValueError for the first row that is `wrong`."""
+    """Raise ValueError for the first row that is `wrong`."""
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(f"{what} row {before + row} {frame.row(row, named=True)}: {reason}")
 
 
-#: Ends of flows joined at once.
+#: Number of flow ends joined at once.
 _JOINED_AT_ONCE: Final = 1 << 19
 
 
@@ -295,7 +295,7 @@ class FirstUses:
         """Process a window's codes; `in_order` are its rows sorted by track, lane and row."""
         backwards = in_order[::-1]
         first = np.full(self._used.shape[1], -1, np.int64)
-        first[codes[backwards]] = backwards  # the last write wins
+        first[codes[backwards]] = backwards  # the last assignment wins
         first[0] = -1
         used = np.flatnonzero(first >= 0)
         rows = first[used]
@@ -308,7 +308,7 @@ class FirstUses:
         self._used[:, used[better]] = found[:, better]
 
     def ranks(self) -> tuple[list[str], Integers]:
-        """The texts in order of first use, and the rank of each code."""
+        """Return the texts in order of first use, and the rank of each code."""
         track, lane, row = self._used[:, 1:]
         order = np.lexsort((row, lane, track))
         ranks = np.zeros(len(order) + 1, np.int64)
@@ -319,7 +319,7 @@ class FirstUses:
 
 @dataclass(frozen=True)
 class DrawnWindow:
-    """The drawing of a window: events, lanes, and the rows whose flows are drawn, in the order they begin."""
+    """The drawing of a window: events, lanes, and rows whose flows are drawn, in start order."""
 
     rows: Integers
     is_end: Mask
@@ -341,11 +341,11 @@ class _Kept:
 
 
 class Drawing:
-    """Assign lanes, order all begins and ends, and join flows.
+    """Assign lanes, order all starts and ends, and join flows.
 
     `lanes` are the lanes of each track, `uses` the first uses of texts by column, `flows` the number of drawn pairs.
-    Time is swept twice, here and when bytes are made; results of a window wait in the spool. ValueError for a slice
-    that overlaps another on a track of `Rule.REFUSE`.
+    Time is swept twice, here and during encoding; each window's results wait in the spool. ValueError for a slice that
+    overlaps another on a track of `Rule.REFUSE`.
     """
 
     def __init__(
@@ -396,14 +396,14 @@ class Drawing:
             self._begun.append(self._begun[-1] + len(window.slices))
 
     def _left_from_stacks(self) -> Integers:
-        """The rows that leave lane 0 of their tracks; ValueError if one may not."""
+        """Return the rows that leave lane 0 of their tracks; ValueError if one may not."""
         sweep = Sweep(self._rules, np.zeros(0, np.int64))
         found = [Slices(*np.zeros((4, 0), np.int64))]
         for window in self._gathering.windows(()):
             nesting = window.slices.of(self._rules[window.slices.track] != Rule.FLAT)
             found.append(crossing(sweep.step(nesting, window.until), len(self._rules)))
         start, end, track, row = (np.concatenate([getattr(one, key.name) for one in found]) for key in fields(Slices))
-        row, first = np.unique(row, return_index=True)  # open slices are found again
+        row, first = np.unique(row, return_index=True)  # open slices are found repeatedly
         crosses = Slices(start[first], end[first], track[first], row)
         refused = np.flatnonzero(self._rules[crosses.track] == Rule.REFUSE)
         if len(refused):
@@ -448,7 +448,7 @@ class Drawing:
             self._flows[number].append(tuple(map(self._spool.put, kept)))  # type: ignore[arg-type]
 
     def _join(self) -> tuple[int, int, list[tuple[list[Stored], list[Stored]]]]:
-        """Join flows: the number drawn, the number of ends left out, and by window the places of causes and effects."""
+        """Join flows: number drawn, number of ends left out, and the positions of causes and effects by window."""
         joined: list[tuple[list[Stored], list[Stored]]] = [([], []) for _ in self._kept]
         drawn = 0
         for partition in self._flows:
@@ -471,7 +471,7 @@ class Drawing:
 
 
 def final_tracks(lanes: Sequence[set[int]], rules: npt.NDArray[np.int8]) -> tuple[Integers, list[list[int]]]:
-    """The place of each track's first lane among all, and its lanes; a `Rule.REFUSE` track always has one."""
+    """Return the position of each track's first lane, and its lanes; a `Rule.REFUSE` track always has one."""
     held = [sorted(own) if rule != Rule.REFUSE else [0] for own, rule in zip(lanes, rules, strict=True)]
     counts = np.array([len(own) for own in held], np.int64)
     return np.cumsum(counts) - counts, held

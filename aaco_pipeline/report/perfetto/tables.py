@@ -1,6 +1,6 @@
 """Read a session's tables for its trace in batches, with the few facts needed about all rows.
 
-What goes on which track is `aaco_pipeline.report.perfetto.session`.
+`aaco_pipeline.report.perfetto.session` assigns rows to tracks.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ def whole(batches: Batches, table: str, columns: Sequence[str], chosen: pl.Expr 
 
 
 class Groups:
-    """The groups of a table's slices by some columns, nulls last, and the track of each group."""
+    """Groups of a table's slices by some columns, nulls last, and the track of each group."""
 
     def __init__(self, table: str, keys: tuple[str, ...], batches: Iterator[pl.DataFrame]) -> None:
         self.table, self.keys = table, keys
@@ -57,13 +57,13 @@ class Groups:
 
 
 class PathRows:
-    """The rows of the critical path, read in order: by kind, then by number."""
+    """Rows of the critical path, read in order: by kind, then by number."""
 
     def __init__(self, batches: Iterator[pl.DataFrame]) -> None:
         self._batches, self._held = batches, next(batches)
 
     def _upto(self, kind: str, last: int) -> pl.DataFrame:
-        """Read on to number `last` of this kind, and return the rows of this kind."""
+        """Read up to number `last` of this kind, and return the rows of this kind."""
         kinds, number = pl.col("activity_kind"), pl.col("activity_id")
         parts = []
         while True:
@@ -76,13 +76,13 @@ class PathRows:
             self._held = following
 
     def beside(self, kind: str, numbers: pl.Series) -> pl.DataFrame:
-        """The rows for the activities of a batch."""
+        """Return the rows for a batch of activities."""
         last = numbers.max()
         return self._upto(kind, int(last) if isinstance(last, int) else -1)
 
 
 class CallNames:
-    """The names of all calls, by the number of the call."""
+    """Names of all calls, by call number."""
 
     def __init__(self) -> None:
         self._texts = Texts()

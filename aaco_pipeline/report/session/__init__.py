@@ -1,1 +1,1 @@
-"""A session: its document, its sentences and its views."""
+"""Sessions: document, sentences and views."""

@@ -1,4 +1,4 @@
-"""State in at most three sentences where the time went, what to fix first and what that saves.
+"""State in at most three sentences where the time went, what to fix first and the resulting saving.
 
 Its figures are rows of `answers`, `time_shares` and `kinds_of_work`; `answer_fields` is the contract of `--json`.
 """
@@ -13,7 +13,7 @@ from aaco_pipeline.report.labels import is_one, kind_in_words, limits_in_words, 
 
 Row = Mapping[str, Any]
 
-#: Classes in a sentence; `{share}` is of `{window}`.
+#: Sentences for classes; `{share}` is a fraction of `{window}`.
 _SENTENCES: Final[Mapping[str, str]] = {
     "device": "The {device} is the limit: kernels run {share} of {window}",
     "device, in part": "Kernels run {share} of {window}, the largest share",
@@ -32,18 +32,18 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "compilation": "Compiling costs {share} of {window}",
     "page_faults": "Page faults cost {share} of {window}",
 }
-#: On the CPU provider host and device are one.
+#: Host and device are the same on the CPU provider.
 _ON_CPU: Final[Mapping[str, str]] = {
     "device": "The operators are the limit: they run {share} of {window}",
     "launch": "The runtime between operators takes {share} of {window}",
     "host": "The threads sleep or wait {share} of {window}",
     "unknown": "The process runs {share} of {window}, and nothing recorded says in what",
 }
-#: Classes in which the device works, and those in which it is idle: a bound on busy time is one on their shares.
+#: Classes in which the device works or is idle: a bound on busy time also bounds their shares.
 _BUSY: Final = ("device", "communication", "copy")
 _IDLE: Final = ("sync", "launch", "host", "unknown")
 _OTHER_SIDE: Final[Mapping[str, str]] = {"at_least": "at_most", "at_most": "at_least"}
-#: A class in a few words, as for the second of two.
+#: Short names of classes, for a class mentioned second.
 CLASSES: Final[Mapping[str, str]] = {
     "incomplete": "an incomplete recording",
     "cold_start": "a cold start",
@@ -61,7 +61,7 @@ CLASSES: Final[Mapping[str, str]] = {
     "compilation": "compilation",
     "page_faults": "page faults",
 }
-#: Sentences on the subject of a class that is not the device's own time.
+#: Sentences about the main cause of each class other than the device's own time.
 _ABOUT: Final[Mapping[str, str]] = {
     "sync": "The longest waits are in {subject}.",
     "copy": "The heaviest are {subject}.",
@@ -70,23 +70,23 @@ _ABOUT: Final[Mapping[str, str]] = {
     "host": "There are {subject}.",
     "allocation": "Most of it is in {subject}.",
 }
-#: No paragraph has more words.
+#: Maximum number of words in the paragraph.
 MOST_WORDS: Final = 70
-#: Kinds of work that a sentence names.
+#: Maximum number of kinds of work in a sentence.
 _NAMED_KINDS: Final = 2
 _UNNAMED: Final = "unnamed"
-#: A kind that takes more than this takes `all`.
+#: Above this share, a sentence says `all`.
 _ALL: Final = 0.995
-#: A device that works for a smaller part of the window is not what limits it.
+#: Below this busy fraction of the window, the device is not the limit.
 _LIMITING: Final = 0.8
-#: A second share of at least this part of the window is named, too.
+#: Minimum share for also naming the second class.
 _WORTH_ADDING: Final = 0.15
-#: A kind below this part of the kernels' time is not named.
+#: Minimum fraction of the kernel time for naming a kind of work.
 _WORTH_NAMING: Final = 0.05
 
 
 def answer_fields(document: Row) -> dict[str, Any] | None:
-    """The answer as programs read it; None where no stage has given one. Times in ns, shares 0..1."""
+    """Return the answer for programs; None if no stage has published one. Times in ns, shares 0..1."""
     if not document.get("answers"):
         return None
     row = document["answers"][0]
@@ -138,7 +138,7 @@ def answer_fields(document: Row) -> dict[str, Any] | None:
 
 
 def paragraph(document: Row) -> str | None:
-    """At most three sentences and `MOST_WORDS` words; None where no stage has given an answer."""
+    """Write the answer in at most three sentences and `MOST_WORDS` words; None if no stage has published one."""
     if not document.get("answers"):
         return None
     row, kinds = document["answers"][0], document.get("kinds_of_work") or []
@@ -154,23 +154,23 @@ def paragraph(document: Row) -> str | None:
         ]
         forms += [[_class(document, row, alone=True), *forms[-1][1:]], [first, forms[-1][-1]]]
     forms.append([first])
-    # The first form that is short enough: what is least missed goes first.
+    # Use the first form that is short enough: the least important text is dropped first.
     texts = [" ".join(one for one in form if one) for form in forms]
     return next((text for text in texts if len(text.split()) <= MOST_WORDS), texts[-1])
 
 
 def sharpening(document: Row) -> list[tuple[str, str]]:
-    """List what would sharpen the answer, each with its command."""
+    """List ways to make the answer more precise, each with its command."""
     if not document.get("answers"):
         return []
     row, said = document["answers"][0], paragraph(document) or ""
     wanted = zip(row["sharpen"], row["sharpen_commands"], strict=True)
-    # The paragraph may end with the first of them already.
+    # The paragraph may already end with the first of them.
     return [(what, command) for what, command in wanted if f"To see {what}: " not in said]
 
 
 def class_in_words(name: str | None) -> str:
-    """A class in a few words; one that is not known is shown as it is named."""
+    """Return a class in a few words; unknown classes are shown by name."""
     return "not known" if name is None else CLASSES.get(name, name.replace("_", " "))
 
 
@@ -178,13 +178,13 @@ def class_in_words(name: str | None) -> str:
 
 
 def _class(document: Row, row: Row, *, alone: bool = False) -> str:
-    """Say what takes most, with what takes as much or a good part beside it unless `alone`."""
+    """Name the largest class and, unless `alone`, others that are as large or substantial."""
     on_cpu = document.get("provider") == CPU_PROVIDER
     sentences = {**_SENTENCES, **(_ON_CPU if on_cpu else {})}
     window = duration(row["window_ns"])
     what = f"the measured {window}" if on_cpu else f"the steady {window}" if row["beside_ns"] else f"{window}"
     if row.get("saves_unprofiled_ns") is not None and row["repetitions"]:
-        # The saving is relative to an iteration without the tracer, not to this time.
+        # The saving relates to an iteration without the tracer, not to this time.
         what = f"{row['repetitions']:,} traced {one_of(row['window_rule'])}s ({window})"
     text = sentences[_form(document, row)].format(
         device="GPU", share=bounded(percent(row["class_ratio"]), _side(document, row)), window=what
@@ -200,27 +200,27 @@ def _class(document: Row, row: Row, *, alone: bool = False) -> str:
 
 
 def _beside(name: str, *, on_cpu: bool) -> str:
-    """A second class in a few words; what a trace says of launching holds under its profiler, which slows it."""
+    """Describe a second class in a few words; launch times in a trace include the profiler's overhead."""
     return class_in_words(name) + (" under the profiler" if name == "launch" and not on_cpu else "")
 
 
 def _side(document: Row, row: Row) -> str | None:
-    """On which side of the truth the class's share is, where a finding made the device's busy time a bound."""
+    """Return the direction in which the class's share is a bound, if a finding made the busy time a bound."""
     own = (one for one in document.get("timeline") or [] if one["device_id"] == row["device_id"])
     side = next((one["busy_bound"] for one in own), None)
     if side is not None and row["class"] in _IDLE:
         side = _OTHER_SIDE[side]
-    # At least all of it is all of it.
+    # A lower bound of 100 % is exact.
     whole = percent(row["class_ratio"]) == percent(1.0)
     return side if row["class"] in (*_BUSY, *_IDLE) and not (side == "at_least" and whole) else None
 
 
 def _next(document: Row, name: str) -> Row | None:
-    """The largest other share, where it is large enough to be said; None when the class is not a share itself."""
+    """Return the largest other share if it is large enough to mention; None if the class is not a share itself."""
     shares = [one for one in document.get("time_shares") or [] if one["reason"] is None]
     if name not in {one["share"] for one in shares}:
         return None
-    # Time that is not idle is the device's own work: that goes without saying.
+    # Time without idleness is obviously the device's own work.
     known = (name, "device") if name in ("sync", "launch", "host", "unknown") else (name,)
     others = [one for one in shares if one["share"] not in known and one["share_ratio"] >= _WORTH_ADDING]
     return max(others, key=lambda one: one["share_ratio"], default=None)
@@ -231,8 +231,7 @@ def _verb(name: str) -> str:
 
 
 def _form(document: Row, row: Row) -> str:
-    """The sentence for a class: a device that is idle for long is not a limit, and an inferred share is marked as
-    such."""
+    """Return the sentence for a class: a mostly idle device is not the limit, and inferred shares are marked."""
     name = str(row["class"])
     if name == "device" and document.get("provider") != CPU_PROVIDER and (row["class_ratio"] or 0.0) < _LIMITING:
         return "device, in part"
@@ -244,7 +243,7 @@ def _form(document: Row, row: Row) -> str:
 
 
 def _went_into(row: Row, kinds: Sequence[Row], most: int) -> str | None:
-    """For the device's own time the kinds of work that took most, for others what it is about."""
+    """Name the largest kinds of work for the device's own time, or the cause for other classes."""
     if row["class"] != "device" and row["reason"] is not None:
         return capital(row["reason"]) + "."
     if row["class"] != "device":
@@ -274,7 +273,7 @@ def _takes(kind: Row) -> str:
 
 
 def _heaviest(kind: Row) -> str:
-    """In brackets the operator that took most of a kind, and its rate: no other's rate is known by it."""
+    """Return in brackets the heaviest operator of a kind with its rate; the rates of other operators may differ."""
     rate = rate_in_words(kind)
     if rate is None:
         return ""
@@ -282,7 +281,7 @@ def _heaviest(kind: Row) -> str:
 
 
 def _first(row: Row, kinds: Sequence[Row], most: int, *, whole: bool) -> str | None:
-    """Say what to do first and what that saves at most, in the `whole` window, too."""
+    """State what to do first and the maximum saving, in the `whole` window, too."""
     if row["advice"] is None:
         return None
     fixed = next((one for one in kinds if row["kind"] is not None and one["kind"] == row["kind"]), None)
@@ -302,7 +301,7 @@ def _first(row: Row, kinds: Sequence[Row], most: int, *, whole: bool) -> str | N
 
 
 def _amount(row: Row, *, whole: bool) -> str | None:
-    """State the saving and its share: of an iteration without the profiler where that is known."""
+    """State the saving and its share, relative to an iteration without the profiler if known."""
     saves, without = row["saves_at_most_ns"], row.get("saves_unprofiled_ns")
     an = each_of(row["window_rule"])
     if without is not None and row["unprofiled_period_ns"]:
@@ -325,7 +324,7 @@ def _invalid(row: Row) -> str:
 
 
 def _recorded(document: Row, kinds: Sequence[Row]) -> str | None:
-    """Describe the recorded kernels: a kind of work with its rate, else what limits them."""
+    """Describe the recorded kernels: a kind of work with its rate, or else what limits them."""
     if not kinds:
         return None
     has_rate = kinds[0]["kind"] != _UNNAMED and _heaviest(kinds[0])
@@ -340,9 +339,9 @@ def _instead(row: Row) -> str | None:
 
 
 def _each(row: Row) -> int | None:
-    """Saving of the first thing to fix for each repetition: the share that it saves of the window.
+    """Return the saving of the first fix per repetition, from its share of the window.
 
-    Not the saving over their number: a window may hold device work beside that of the iterations that were marked.
+    It is not divided by the number of repetitions, because a window can contain device work outside marked iterations.
     """
     saves, window, period = row["saves_at_most_ns"], row["window_ns"], row["period_ns"]
     if saves is None or not window or not period or (row["repetitions"] or 0) < 2:

@@ -1,6 +1,6 @@
-"""Describe what limits a kernel or an operator, and what evidence was missing.
+"""Describe what limits a kernel or an operator, and which evidence was missing.
 
-The labels are decided in `aaco_pipeline.analysis.bottlenecks`.
+`aaco_pipeline.analysis.bottlenecks` assigns the labels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 _NAMED_SIGNALS: Final = 3
 #: Prefix of signals among the evidence of the stage `classification`.
 _SIGNAL_ITEM: Final = "signal "
-#: Unexplained time below this part of the whole is not why there is no label.
+#: Unexplained time below this fraction is not given as the reason for a missing label.
 _WORTH_SAYING: Final = 0.01
 
 RESOURCES: Final = {
@@ -52,11 +52,11 @@ _SIGNALS: Final = {
     "clock_below_highest": "clock below its highest",
     "active_threads": "lanes active",
 }
-#: Signal of the stage `classification` that a kernel's dispatches are as short as a launch.
+#: Signal of the stage `classification` for kernels as short as a launch.
 _TOO_SHORT: Final = "too_short_to_judge"
-#: Prefixes of signals that exist only once the nearest roof is known.
+#: Prefixes of signals that exist only if the nearest roof is known.
 _OF_A_ROOF: Final = ("share_", "at_", "near_", "second_", "roof_", "cost_of_")
-#: Signals that are named after a label, and what they say of it.
+#: Signals named after a label, with their meaning.
 _PREFIXES: Final = (
     ("at_", "nearness to the roof of"),
     ("near_", "nearness to the roof of"),
@@ -66,9 +66,9 @@ _PREFIXES: Final = (
 
 
 def bottleneck_fields(bottleneck: Sequence[Row]) -> dict[str, Any]:
-    """The session's verdict as the document's own fields; nulls and empty lists without one.
+    """Return the session's verdict as fields of the document; nulls and empty lists without one.
 
-    top_evidence are the signals that weigh most first; those of weight 0 only stood in a rule as a condition.
+    top_evidence lists signals by descending weight; signals with weight 0 were only conditions of a rule.
     """
     row = bottleneck[0] if bottleneck else {}
     return {
@@ -82,12 +82,12 @@ def bottleneck_fields(bottleneck: Sequence[Row]) -> dict[str, Any]:
 
 
 def strongest(evidence: Sequence[Row]) -> list[Row]:
-    """Evidence with what weighs most first; of equal weights as the stage ordered it, the label's before others'."""
+    """Sort evidence by descending weight; for equal weights keep the stage's order, with the label's evidence first."""
     return sorted(evidence, key=lambda one: -one["weight"])
 
 
 def verdict(row: Row, of: str) -> str:
-    """A row of `bottlenecks` in words; `of` is what it judges, such as `session`. It ends without a full stop."""
+    """Describe a row of `bottlenecks`; `of` is the judged scope, such as `session`. The text has no full stop."""
     evidence = strongest(row["evidence"] or [])
     if row["label"] is None:
         lacks = lacking(row)
@@ -100,19 +100,19 @@ def verdict(row: Row, of: str) -> str:
         text += f", which takes {amount(evidence[0])} of the time"
     elif evidence:
         text += f"; the largest evidence is {signal(evidence[0]['signal'])}: {amount(evidence[0])}"
-    # A recommendation ends with the bound on what it saves.
+    # A recommendation ends with the bound on its saving.
     return f"{text}. {row['recommendation'].rstrip('.')}" if row["recommendation"] else text
 
 
 def _class(name: str) -> str:
-    """A session's class in words; of an earlier version's session what it was said to be limited by."""
+    """Return a session's class in words; for sessions of earlier versions, the limit that was stated."""
     return CLASSES.get(name) or briefly(name)
 
 
 def lacking(row: Row) -> str:
-    """Why a row has no label: what is unexplained or was not recorded, and which signals were not measured.
+    """Explain why a row has no label: unexplained time, missing recordings, and unmeasured signals.
 
-    Empty when nothing is. Of a kernel that is too short to judge nothing else is missing.
+    Empty if nothing is missing. For a kernel too short to judge, nothing else is listed.
     """
     if any(one["signal"] == _TOO_SHORT for one in row.get("evidence") or []):
         return "too short to judge: a dispatch takes about as long as a launch"
@@ -130,9 +130,9 @@ def lacking(row: Row) -> str:
 
 
 def unmeasured(signals: Sequence[str]) -> list[str]:
-    """Missing signals in words, without those that only follow from another one that is missing.
+    """List missing signals in words, without those that only follow from another missing signal.
 
-    Without a roof none is near, and a share of the time is missing where no kernel has that label.
+    Without a roof there is no nearest one, and a share of the time is missing if no kernel has that label.
     """
     return [signal(name) for name in _independent(signals)]
 
@@ -143,7 +143,7 @@ def _independent(signals: Sequence[str]) -> list[str]:
 
 
 def without_repetition(missing: Sequence[Row]) -> list[dict[str, Any]]:
-    """Rows of missing evidence, in which signals with the same reason are one row, and the last.
+    """Merge rows of missing evidence whose signals have the same reason, and put them last.
 
     Each row has item, status and reason. Signals that only follow from another missing one are left out.
     """
@@ -156,7 +156,7 @@ def without_repetition(missing: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def unpublished(document: Row) -> list[dict[str, Any]]:
-    """The stages that published nothing, as rows of missing evidence."""
+    """List stages that published nothing, as rows of missing evidence."""
     return [
         {"item": row["gives"], "status": "absent", "stage": row["stage"]}
         | {"reason": f"the stage {row['stage']} has published nothing for this session"}
@@ -165,29 +165,29 @@ def unpublished(document: Row) -> list[dict[str, Any]]:
 
 
 def flags(names: Sequence[str] | None) -> str:
-    """Named reservations in words."""
+    """Return named caveats in words."""
     return ", ".join(name.replace("_", " ").replace(":", ": ") for name in names or [])
 
 
 def label(name: str | None) -> str:
-    """A label in words; one that is not known here, from rules of the reader's own, is shown as it is named."""
+    """Return a label in words; unknown labels, from the user's own rules, are shown by name."""
     return "not known" if name is None else LABELS.get(name) or CLASSES.get(name) or name.replace("_", " ")
 
 
 def briefly(name: str) -> str:
-    """A label in words without what explains it."""
+    """Return a label in words, without its explanation."""
     return label(name).split(":")[0].split(",")[0]
 
 
 def resource(name: str | None, dtype: str | None = None) -> str | None:
-    """A resource of `ceilings` in words."""
+    """Return a resource of `ceilings` in words."""
     if name is None:
         return None
     return " ".join(part for part in (RESOURCES.get(name, name.replace("_", " ")), dtype) if part)
 
 
 def signal(name: str) -> str:
-    """A signal of `bottlenecks` in words."""
+    """Return a signal of `bottlenecks` in words."""
     if name in _SIGNALS:
         return _SIGNALS[name]
     if name.startswith("share_"):
@@ -199,12 +199,12 @@ def signal(name: str) -> str:
 
 
 def amount(evidence: Row) -> str:
-    """The value of a signal in a readable unit."""
+    """Format the value of a signal in a readable unit."""
     return measure(evidence["value"], evidence["unit"])
 
 
 def measure(value: float | None, unit: str | None) -> str:
-    """A value in a readable unit; a dash when there is none."""
+    """Format a value in a readable unit, or a dash if there is none."""
     if value is None:
         return "–"
     if unit == "flag":
@@ -218,7 +218,7 @@ def measure(value: float | None, unit: str | None) -> str:
 
 
 def nearest(row: Row) -> list[str]:
-    """The two lower bounds nearest to a kernel's time, such as `DRAM 79.1 %`, as parts of the time it took."""
+    """Format the two lower bounds closest to a kernel's time, such as `DRAM 79.1 %`, as fractions of its time."""
     return [
         f"{resource(one['resource'], one['dtype'])} {share(one['share_ratio']) or duration(one['lower_bound_ns'])}"
         for one in row["nearest_bounds"] or []
@@ -226,7 +226,7 @@ def nearest(row: Row) -> list[str]:
 
 
 def occupied(row: Row) -> str | None:
-    """A kernel's occupancy, achieved of what its resources admit, with what limits that."""
+    """Format a kernel's occupancy, relative to the maximum that its resources allow, with the limiting resource."""
     parts = [share(row["achieved_ratio"])] if row["achieved_ratio"] is not None else []
     if row["theoretical_ratio"] is not None:
         parts.append(f"of {share(row['theoretical_ratio'])}" if parts else f"at most {share(row['theoretical_ratio'])}")
@@ -235,7 +235,7 @@ def occupied(row: Row) -> str | None:
 
 
 def of_kernel(row: Row) -> str:
-    """A kernel's label in words with its score, or why it has none."""
+    """Return a kernel's label in words with its score, or why it has none."""
     if row["label"] is not None:
         return briefly(row["label"])
     if row["missing_signals"] is None:

@@ -1,6 +1,6 @@
-"""Gather a session's document: everything that its page, its terminal output and its JSON show.
+"""Collect a session's document: everything shown on its page, on the terminal and in its JSON.
 
-The SQL is in `statements`, the sentences in `sentences` and `answer`.
+`statements` has the SQL, `sentences` and `answer` have the sentences.
 """
 
 import math
@@ -20,7 +20,7 @@ from aaco_pipeline.report.session.sentences import Document, Row, value
 
 
 def session_summary(lake: TraceLake, session: str) -> Document:
-    """The short document, as `aaco show` prints it: the workload, its figures, its top kernels, and what is missing."""
+    """Return the short document, as shown by `aaco show`: workload, figures, top kernels, and missing evidence."""
     wanted = _filled_in({**sql.SUMMARY, "quietness": sql.DELAYS["quietness"]}, session)
     document = _head(lake, session, read_parts(lake, session, wanted))
     campaign = document.get("campaign_id")
@@ -29,13 +29,13 @@ def session_summary(lake: TraceLake, session: str) -> Document:
 
 
 def session_document(lake: TraceLake, session: str) -> Document:
-    """The long document: the short one, and all that a report shows, as JSON-able values.
+    """Return the long document: the short one and the content of a report, as JSON-able values.
 
-    A table that no stage has published gives an empty list; `unpublished_stages` and `evidence` say why. `statements`
-    holds the SQL of each part. `moments` are up to three iterations of the traced pass: the median, the slowest and the
-    first measured one. `drawn_timeline` is what a page draws of the activities; None where none has times.
+    Unpublished tables give empty lists; `unpublished_stages` and `evidence` give the reason. `statements` has the SQL
+    of each part. `moments` are up to three iterations of the traced pass: the median, the slowest and the first
+    measured one. `drawn_timeline` is the page's timeline data; None if no activity has times.
     """
-    # Only the long document needs it, and Polars with it.
+    # Polars is only needed for the long document.
     from aaco_pipeline.report.html.timeline import TABLES, drawn_timeline
 
     everything = {**sql.SUMMARY, **sql.OF_CAMPAIGN, **sql.SECTIONS, **sql.DELAYS, **sql.KERNEL_PAGES, **sql.RANKS}
@@ -56,25 +56,25 @@ def session_document(lake: TraceLake, session: str) -> Document:
 
 
 def campaign_of(lake: TraceLake, session: str) -> str | None:
-    """The campaign that the session belongs to, if its capture is described and names one."""
+    """Return the session's campaign, if its capture is described and names one."""
     found: list[str | None] = lake.read("sessions", session, ("campaign_id",)).get_column("campaign_id").to_list()
     return found[0] if found else None
 
 
 def path_document(lake: TraceLake, session: str) -> Document:
-    """The session's facts with its critical path and the causes of its gaps, as `aaco show --critical-path` prints."""
+    """Return the session's facts with its critical path and the causes of its gaps (`aaco show --critical-path`)."""
     wanted = ("path_categories", "path_kernels", "savings", "gap_causes")
     return _part(lake, session, {name: sql.SECTIONS[name] for name in wanted})
 
 
 def shapes_document(lake: TraceLake, session: str) -> Document:
-    """The session's facts with what its operators had to do by their shapes, as `aaco show --shapes` prints."""
+    """Return the session's facts with the work of its operators, derived from shapes, as in `aaco show --shapes`."""
     wanted = {name: sql.SECTIONS[name] for name in ("operator_shapes", "collective_rates")}
     return _part(lake, session, {**wanted, "missing": sql.MISSING["shapes"]})
 
 
 def spikes_document(lake: TraceLake, session: str) -> Document:
-    """The session's facts with what delayed its iterations, as `aaco show --spikes` prints."""
+    """Return the session's facts with the delays of its iterations, as in `aaco show --spikes`."""
     wanted = {name: sql.DELAYS[name] for name in ("quietness", "spikes", "delay_causes")}
     return _part(lake, session, {**wanted, "metrics": sql.SUMMARY["metrics"], "missing": sql.MISSING["spikes"]})
 
@@ -92,23 +92,23 @@ def _filled_in(statements: Mapping[str, str], session: str) -> dict[str, str]:
 def read_parts(
     lake: TraceLake, session: str, statements: Mapping[str, str], campaign: str | None = None
 ) -> dict[str, list[Row]]:
-    """The rows of all statements, read together, so that they are of one state of the lake, in each one's order."""
+    """Run all statements together, so that they see the same state of the lake; each result keeps its order."""
     if not statements:
         return {}
     columns = (
-        # No column of a table is called as the row is here, or it would stand for the row.
+        # The alias must differ from every column name, or the column would take precedence.
         "(SELECT coalesce(list(whole_row_ ORDER BY place_), []) FROM "
         f'(SELECT whole_row_, row_number() OVER () AS place_ FROM ({statement}) AS whole_row_)) AS "{name}"'
         for name, statement in statements.items()
     )
-    # Only the files of that session and of its campaign are opened, whatever else is there.
+    # Only files of the session and its campaign are opened.
     only = [session] if campaign is None else [session, campaign]
     result = select_rows(lake, f"SELECT {', '.join(columns)}", only)
     return {name: _plain(rows) for name, rows in zip(result.columns, result.rows[0], strict=True)}
 
 
 def _head(lake: TraceLake, session: str, parts: dict[str, list[Row]]) -> Document:
-    """The parts with the session's own facts spread out in front of them."""
+    """Return the parts, preceded by the session's own facts as separate keys."""
     facts = parts.pop("session")
     verdict = bottleneck_fields(parts["bottleneck"]) if "bottleneck" in parts else {}
     head = facts[0] if facts else {"session_id": session}
@@ -118,7 +118,7 @@ def _head(lake: TraceLake, session: str, parts: dict[str, list[Row]]) -> Documen
 
 
 def _plain(cell: Any) -> Any:
-    """A value as JSON has it: times in ISO 8601, and what is not a finite number as null."""
+    """Convert a value for JSON: times to ISO 8601, non-finite numbers to null."""
     if isinstance(cell, float | Decimal):
         return float(cell) if math.isfinite(cell) else None
     if isinstance(cell, list):
@@ -129,14 +129,16 @@ def _plain(cell: Any) -> Any:
 
 
 def _moments(document: Document) -> list[Row]:
-    """The median, the slowest and the first measured iteration of the traced pass, each once, with its roles."""
+    """Return the median, the slowest and the first measured iteration of the traced pass, without duplicates, with
+    roles.
+    """
     keys = ("iteration", "start_ns", "end_ns", "latency_ns")
     measured = [
         {key: row[key] for key in keys}
         for row in document["iterations"]
         if (row["pass"], row["phase"]) == ("trace", "measure") and None not in [row[key] for key in keys]
     ]
-    median = value(document, "latency_p50", "trace")  # the nearest rank, so one iteration took exactly that
+    median = value(document, "latency_p50", "trace")  # a nearest-rank quantile, so one iteration took exactly this time
     roles = {
         "median": [row for row in measured if row["latency_ns"] == median],
         "slowest": sorted(measured, key=lambda row: -row["latency_ns"]),

@@ -1,6 +1,6 @@
 """Show the ranks of a distributed job: which one is late and what the others wait for.
 
-Lateness is computed in `aaco_pipeline.analysis`.
+`aaco_pipeline.analysis` computes lateness.
 """
 
 from typing import Final
@@ -9,7 +9,7 @@ from aaco_pipeline.analysis.answer.terms import one_of
 from aaco_pipeline.report.formatting import capital, counted, duration
 from aaco_pipeline.report.session.sentences import Document, Row
 
-#: Answers whose reason says why there is none, and so nothing of ranks.
+#: Classes whose reason explains why there is no answer, and so nothing about ranks.
 _NO_ANSWER: Final = ("incomplete", "cold_start")
 _EACH_RANK: Final = (
     "a file for each rank, ingested as one folder: rocprofv3 -d OUT -o %hostname%_%rank%, or "
@@ -18,12 +18,12 @@ _EACH_RANK: Final = (
 
 
 def rank_name(row: Row) -> str:
-    """Name of a process: its rank, else its number in the session."""
+    """Name a process by its rank, or else by its number in the session."""
     return f"process {row['process_id']}" if row["rank"] is None else f"rank {row['rank']}"
 
 
 def told_of_ranks(document: Document) -> list[str]:
-    """Sentences on who is late; empty of a session without collectives."""
+    """Describe which ranks are late; empty for a session without collectives."""
     rows = document["rank_waits"]
     if not rows:
         return []
@@ -35,7 +35,7 @@ def told_of_ranks(document: Document) -> list[str]:
         return [f"Which of the {len(rows)} ranks is late cannot be told: {why}."]
     last = max(rows, key=lambda row: row["last_count"])
     if sum(row["rank"] == last["rank"] for row in rows) > 1:
-        last = {**last, "rank": None}  # all that one starter's variable reached state it
+        last = {**last, "rank": None}  # ambiguous: several processes inherited this rank
     if not last["last_count"]:
         return [f"No rank comes last beyond the clocks’ uncertainty, in {counted(last['judged_count'], 'collective')}."]
     said = [
@@ -48,12 +48,12 @@ def told_of_ranks(document: Document) -> list[str]:
 
 
 def per_repetition(amount: float | None, row: Row) -> float | None:
-    """An amount of the judged window for one repetition; for the whole window where nothing repeats."""
+    """Convert an amount for the judged window to one repetition, or to the complete window if nothing repeats."""
     return None if amount is None else amount / (row["repetitions"] or 1)
 
 
 def scope(document: Document, rows: list[Row]) -> str:
-    """Unit of amounts by `per_repetition`: `an iteration`, or `in the judged window`."""
+    """Return the scope of amounts from `per_repetition`: `an iteration`, or `in the judged window`."""
     if not rows or not rows[0]["repetitions"]:
         return "in the judged window"
     one = one_of(document["answers"][0]["window_rule"])
@@ -68,4 +68,5 @@ def _alone(row: Row, document: Document) -> str:
     return f"{text}, and time in a collective may be waiting for another. That takes {mends[0]}."
 
 
-#: Collectives within the judged window, by the judged device's own part in them, so that no clock has to be moved.
+#: Collectives in the judged window, selected by the judged device's own participation, so that clocks need no
+#: alignment.

@@ -1,6 +1,6 @@
 """Describe a session in sentences: title, run, steadiness, and how it compares with earlier ones.
 
-Where the time went is `answer`, what limits kernels is `bottlenecks`.
+`answer` covers where the time went, `bottlenecks` what limits kernels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from aaco_pipeline.report.view import Columns
 Document = dict[str, Any]
 Row = dict[str, Any]
 
-#: A spread below this part of the median is not worth two figures.
+#: If the spread is below this fraction of the median, one figure is shown instead of two.
 _SAME: Final = 0.001
 
 
 def of_program(document: Document) -> str:
-    """Describe what a recorded program did, in a paragraph; its failure first, where it failed."""
+    """Describe the result of a recorded program in a paragraph, starting with its failure if it failed."""
     runs = document["program_runs"]
     failed = next((run for run in runs if run["failure"] is not None and run["pass"] != "counters"), None)
     if failed is not None:
@@ -31,7 +31,7 @@ def of_program(document: Document) -> str:
 
 
 def whole_runs(document: Document) -> list[Document]:
-    """The unprofiled runs that are the session's iterations; none where the program marks iterations in them."""
+    """Return the unprofiled runs that count as the session's iterations; none if the program marks iterations."""
     row = next((one for one in document["metrics"] if (one["metric"], one["pass"]) == ("latency_p50", "latency")), None)
     runs = document.get("program_runs") or []
     timed = [run for run in runs if (run["pass"], run["phase"]) == ("latency", "measure")]
@@ -51,7 +51,7 @@ def _failed(document: Document, run: Document) -> str:
 
 
 def _run(document: Document, timed: list[Document]) -> str:
-    """Say how long a run takes, with its spread, and how much of the CPUs it uses."""
+    """State how long a run takes, with its spread, and its CPU use."""
     walls = [run["wall_ns"] for run in timed]
     middle, low, high = median(walls), min(walls), max(walls)
     spread = "" if high - low <= _SAME * middle else f", {duration(low)} … {duration(high)}"
@@ -66,7 +66,7 @@ def _run(document: Document, timed: list[Document]) -> str:
 
 
 def _traced(document: Document, runs: list[Document], timed: list[Document]) -> list[str]:
-    """Say where the time of the traced run went, or why this is unknown."""
+    """State where the time of the traced run went, or why this is unknown."""
     traced = next((run for run in runs if run["pass"] == "trace"), None)
     if traced is None:
         why = [row["reason"] for row in document["missing"] if row["item"].startswith("profiler ") and row["reason"]]
@@ -81,28 +81,28 @@ def _traced(document: Document, runs: list[Document], timed: list[Document]) -> 
     return told
 
 
-#: From here on a kernel's short name stands for it in a sentence.
+#: From this length on, a sentence uses a kernel's short name.
 _LONGEST_NAME_IN_WORDS: Final = 80
-#: From here on the part of the measured time that lies between iterations, as `gap_ratio` has it, gets a sentence.
+#: Minimum fraction of the measured time between iterations (`gap_ratio`) that is mentioned.
 _NOTICEABLE_GAPS: Final = 0.02
-#: Note on a session whose stages ran before there were answers.
+#: Note for a session whose stages ran before answers existed.
 OUTDATED: Final = "An earlier version judged this session: `aaco doctor --mend` has it say where the time went."
-#: From this part of the recording on what lies next to the judged window gets a sentence.
+#: Minimum fraction of the recording outside the judged window that is mentioned.
 _WORTH_SAYING_BESIDE: Final = 0.1
-#: From this part of the time on contention disturbs a run, and from this factor on a profiler does.
+#: Fraction of the time from which contention disturbs a run, and factor from which a profiler does.
 _DISTURBING: Final = 0.1
 _DISTORTED: Final = 2.0
-#: So many reasons to stall stand in the answer.
+#: Maximum number of stall reasons in the answer.
 _REASONS: Final = 3
 
 
 def title(document: Document) -> str:
-    """Name of the session: its model, else its workload, else its id."""
+    """Return a session's name: its model, else its workload, else its id."""
     return str(document.get("model_name") or document.get("workload") or document["session_id"])
 
 
 def run_description(document: Document) -> str:
-    """Describe what ran, where and when, in one line."""
+    """Describe in one line what ran, where and when."""
     if "source_kind" not in document:
         return "(the capture has no description yet)"
     started = document["started_at"]
@@ -121,7 +121,7 @@ def run_description(document: Document) -> str:
 
 
 def half(document: Document) -> str | None:
-    """Say which stages an incomplete session lacks, what failed and what to do; None for a whole one."""
+    """State which stages an incomplete session lacks, what failed and what to do; None for a complete one."""
     progress = document.get("progress")
     if progress is None or not (progress["failed"] or progress["missing"]):
         return None
@@ -133,7 +133,7 @@ def half(document: Document) -> str | None:
 
 
 def answer(document: Document) -> str:
-    """Say where the time went, what to fix first and what that saves at most; for a thread trace alone its stalls."""
+    """State where the time went, what to fix first and the maximum saving; for a thread trace alone, its stalls."""
     if document.get("program_runs"):
         return of_program(document)
     said, measured = paragraph(document), facts(document)
@@ -166,7 +166,7 @@ def history(document: Document) -> list[str]:
 
 
 def _beside(document: Document) -> str | None:
-    """Report the time outside the judged window, where that is a good part of the recording."""
+    """Report the time outside the judged window, if it is a substantial fraction of the recording."""
     row = next(iter(document.get("answers") or []), None)
     if row is None or not row["beside_ns"] or row["window_ns"] is None:
         return None
@@ -187,7 +187,7 @@ def _beside(document: Document) -> str | None:
 
 
 def _speed(document: Document) -> str | None:
-    """Say how long an inference takes, or a language model's tokens."""
+    """State the duration of an inference, or of a language model's tokens."""
     first, median = (metric(document, name, "latency") for name in ("time_to_first_token_p50", "latency_p50"))
     whole = f" for a batch of {document['batch_size']}" if (document.get("batch_size") or 0) > 1 else ""
     if first is not None and first["value"] is not None:
@@ -200,7 +200,7 @@ def _speed(document: Document) -> str | None:
             text += f" ({interval(each)})" if interval(each) else ""
         return text + (f": {number(rate)} tokens/s in all" if rate is not None else "")
     if median is None or median["value"] is None or whole_runs(document):
-        # The duration of a run comes before all else.
+        # The duration of a run comes first.
         return None
     throughput = value(document, "throughput", "latency")
     aside = [f"95 % interval {interval(median)}"] if interval(median) else []
@@ -210,7 +210,7 @@ def _speed(document: Document) -> str | None:
 
 
 def _between(document: Document) -> str | None:
-    """The time that is in no latency, where it is worth a word."""
+    """Report the time outside all latencies, if it is substantial."""
     part, longest = (value(document, name, "latency") for name in ("gap_ratio", "gap_longest"))
     if part is None or part < _NOTICEABLE_GAPS:
         return None
@@ -219,7 +219,7 @@ def _between(document: Document) -> str | None:
 
 
 def _stalled(document: Document) -> str | None:
-    """Say what the wavefronts of the longest thread trace waited for, where no kernel was timed."""
+    """State the wait reasons of wavefronts in the longest thread trace, if no kernel was timed."""
     stalls = document.get("stalls") or []
     if document["top_kernels"] or not stalls:
         return None
@@ -250,7 +250,7 @@ def _distortion(document: Document) -> str | None:
 
 
 def steadiness(document: Document) -> str:
-    """Say whether the iterations were steady (the metric `steady_state`), and what disturbed them."""
+    """State whether the iterations were steady (the metric `steady_state`), and what disturbed them."""
     row = metric(document, "steady_state", "latency")
     disturbed = " and ".join(disturbances(document))
     if row is not None and row["value"] is not None and row["value"] >= 1:
@@ -267,7 +267,7 @@ def steadiness(document: Document) -> str:
 
 
 def _unsteady(document: Document) -> str:
-    """Say from which iteration the level was steady, if from any."""
+    """State the iteration from which the level was steady, if there is one."""
     since = value(document, "steady_from", "latency")
     if since is None:
         return "It did not run steadily"
@@ -280,7 +280,7 @@ def _unsteady(document: Document) -> str:
 
 
 def disturbances(document: Document) -> list[str]:
-    """List what else speaks against a run: CPUs that others took, and a profiler that slowed it much."""
+    """List other reasons to distrust a run: CPU contention, and a profiler with high overhead."""
     shares = document.get("time_shares") or []
     taken = sum(one["share_ratio"] for one in shares if one["reason"] == "contention")
     told = [f"other work took its CPUs {share(taken)} of the time"] if taken >= _DISTURBING else []
@@ -291,19 +291,19 @@ def disturbances(document: Document) -> list[str]:
 
 
 def metric(document: Document, name: str, of_pass: str | None = None) -> Row | None:
-    """The row of `session_metrics` with that name and pass over measured iterations, if there is one."""
+    """Return the row of `session_metrics` with that name and pass over measured iterations, if any."""
     found = (m for m in document["metrics"] if (m["metric"], m["pass"]) == (name, of_pass) and m["phase"] != "warmup")
     return next(found, None)
 
 
 def value(document: Document, name: str, of_pass: str | None = None) -> float | None:
-    """The value of `metric`; None when there is none."""
+    """Return the value of `metric`; None if there is none."""
     row = metric(document, name, of_pass)
     return None if row is None else row["value"]
 
 
 def interval(row: Row) -> str | None:
-    """A metric's interval in words, the unit once where both ends share it; None when no end is known."""
+    """Format a metric's interval, with the unit once if both ends share it; None if neither end is known."""
     low, high = duration(row["ci_low"]), duration(row["ci_high"])
     if low is None and high is None:
         return None
@@ -312,14 +312,14 @@ def interval(row: Row) -> str | None:
     return f"{low or '–'} … {high or '–'}"
 
 
-#: Changes that stand in the sentence, and how much of a value does.
+#: Maximum number of changes in the sentence, and maximum length of a value.
 _TOLD: Final = 3
 _WIDTH: Final = 40
-#: Below this part of the median a session is as fast as the others.
+#: Differences below this fraction of the median are ignored.
 _AS_FAST: Final = 0.0005
-#: From here on a difference is stated as a factor, not as a share.
+#: From here on a difference is stated as a factor, not as a percentage.
 _IN_TIMES: Final = 2
-#: Categories of the environment by how likely they matter; what is not named comes after them.
+#: Environment categories, most relevant first; unlisted ones follow.
 _FIRST: Final = ("rocm", "identity", "host", "package", "firmware", "gpu", "device", "nvidia", "python", "kernel")
 _NAMES: Final[Mapping[tuple[str, str | None], str]] = {
     ("rocm", "version"): "ROCm",
@@ -337,13 +337,13 @@ CHANGES: Final[Columns] = {
 
 
 def against_earlier(place: Row, changes: Sequence[Row]) -> str | None:
-    """Rank a session among earlier ones and name what changed, in a sentence; None when there is nothing to say."""
+    """Rank a session among earlier ones and name what changed, in a sentence; None if there is nothing to report."""
     parts = [part for part in (_placed(place), _changed(changes)) if part is not None]
     return f"{capital('; '.join(parts))}." if parts else None
 
 
 def advice(session: str, place: Row, changes: Sequence[Row]) -> str | None:
-    """Suggest what to run where a session stands out or its stack changed; None where nothing follows."""
+    """Suggest a command if a session stands out or its stack changed; otherwise None."""
     previous = place["previous_session"]
     if previous is None or not (_stands_out(place) or changes):
         return None
@@ -354,7 +354,7 @@ def advice(session: str, place: Row, changes: Sequence[Row]) -> str | None:
 
 
 def of_its_campaign(arm: str | None, verdicts: Sequence[Row]) -> list[str]:
-    """Report the result of the session's campaign, a sentence for each arm it judged."""
+    """Report the result of the session's campaign, one sentence per judged arm."""
     return [_verdict(arm, row) for row in verdicts]
 
 
@@ -371,7 +371,9 @@ def _placed(place: Row) -> str | None:
 
 
 def _compared(ratio: float) -> str:
-    """Relate a session's time to that of others; from twice on in times, as shares beyond 100 % are hard to read."""
+    """Compare a session's time with others; from a factor of two on as a factor, because percentages above 100 % are
+    hard to read.
+    """
     if abs(ratio - 1) < _AS_FAST:
         return "is as fast as"
     if ratio >= _IN_TIMES:
@@ -382,7 +384,7 @@ def _compared(ratio: float) -> str:
 
 
 def _stands_out(place: Row) -> bool:
-    """Return whether it lies beyond every earlier session, where there are several."""
+    """Return whether it lies beyond every earlier session, if there are several."""
     value = place["value_ns"]
     several = place["earlier_sessions"] > 1 and value is not None
     return bool(several and not place["low_ns"] <= value <= place["high_ns"])

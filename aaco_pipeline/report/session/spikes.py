@@ -1,6 +1,6 @@
-"""Explain why single iterations took longer: the spikes, their causes and how quiet the host was.
+"""Explain why individual iterations took longer: spikes, their causes and how quiet the host was.
 
-The causes are found by `aaco_pipeline.analysis.delays`.
+`aaco_pipeline.analysis.delays` finds the causes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from aaco_pipeline.analysis.thresholds import MOST_DISTURBED
 from aaco_pipeline.report.formatting import counted, duration, grouped, share
 from aaco_pipeline.report.session.sentences import Document, Row, interval, value
 
-#: Each cause in words, as it follows `because`.
+#: Causes in words, as clauses after `because`.
 CAUSES: Final[Mapping[str, str]] = {
     "preempted": "another thread had the CPU",
     "throttled": "its CPU quota was used up",
@@ -28,7 +28,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "on_cpu": "on the CPU",
     "unknown": "not known",
 }
-#: For a spike in which no part grew by half of the excess.
+#: Clause for a spike in which no component grew by half of the excess.
 NO_SINGLE_CAUSE: Final = "no single cause"
 _NOUNS: Final[Mapping[str, str]] = {
     **{"preempted": "preemption", "throttled": "throttling", "stopped": "stops", "queued": "waits for a CPU"},
@@ -36,7 +36,7 @@ _NOUNS: Final[Mapping[str, str]] = {
     **{"timer": "timer ticks", "minor_faults": "minor page faults", "blocked": "blocking"},
     "on_cpu_longer": "longer work on the CPU",
 }
-#: The first step against each cause.
+#: Suggested first step for each cause.
 _FIRST: Final[Mapping[str, str]] = {
     "preempted": "keep other threads off its CPUs",
     "throttled": "raise the CPU quota of its control group",
@@ -52,7 +52,7 @@ _FIRST: Final[Mapping[str, str]] = {
     "minor_faults": "allocate memory once, before it is measured, and reuse it",
     "on_cpu_longer": "look at the program itself; a slower clock or contention for memory would look the same",
 }
-#: Causes of which it is known only who ended them.
+#: Causes for which only the resuming or waking thread is known.
 _ENDED_BY: Final[Mapping[str, str]] = {"stopped": "resumed by ", "blocked": "woken by "}
 _FIRST_OF_A_CALL: Final[Mapping[str, str]] = {
     "on_cpu_longer": "take `{}` out of the iteration, or ask less of it",
@@ -66,7 +66,7 @@ _RULE: Final = (
 
 
 def spikes_answer(document: Document) -> str:
-    """Count the spikes and name what caused most, P99 without the worst cause, and what to do first."""
+    """Count the spikes, name the most frequent cause, P99 without the worst cause, and the first step."""
     quiet = document["quietness"][0] if document["quietness"] else None
     if not quiet or not quiet["iterations"]:
         return "Nothing was recorded of what the kernel did with the threads; record it with `--kernel-plane`."
@@ -95,7 +95,7 @@ def spikes_answer(document: Document) -> str:
 
 
 def quietness(document: Document) -> str | None:
-    """One sentence on how quiet the machine was; None where nothing was recorded."""
+    """Describe in one sentence how quiet the machine was; None if nothing was recorded."""
     quiet = document["quietness"][0] if document.get("quietness") else None
     if not quiet or not quiet["iterations"]:
         return None
@@ -119,7 +119,7 @@ def quietness(document: Document) -> str | None:
 
 
 def both_figures(document: Document) -> list[Row]:
-    """P50, P99 and mean over all iterations, and over the clean ones."""
+    """Format P50, P99 and mean over all iterations, and over the clean ones."""
     rows = []
     for name, told in (("latency_p50", "P50"), ("latency_p99", "P99"), ("latency_mean", "mean")):
         every, clean = (value(document, one, "latency") for one in (name, f"{name}_undisturbed"))
@@ -129,15 +129,15 @@ def both_figures(document: Document) -> list[Row]:
 
 
 def marking_cause(row: Row) -> str | None:
-    """Cause that colours an iteration: for a spike what made it one, None where nothing did; for any other what
-    disturbed it, `unknown` where events are not whole.
+    """Return the cause that colours an iteration: for a spike its cause, None if unexplained; otherwise the
+    disturbance, or `unknown` if events are incomplete.
     """
     cause: str | None = row["spike_cause"] if row["is_spike"] else row["disturbed_by"] or "unknown"
     return cause
 
 
 def mark_in_words(row: Row) -> str:
-    """Describe one iteration that is a spike, or disturbed, or unknown."""
+    """Describe an iteration that is a spike, disturbed or unknown."""
     if row["is_spike"]:
         cause = CAUSES.get(row["spike_cause"])
         because = f"because {_clause(row['spike_cause'])}" if cause else NO_SINGLE_CAUSE
@@ -153,7 +153,7 @@ def rule() -> str:
 
 
 def who(row: Row) -> str | None:
-    """The thread or interrupt that was in the way, or the system call in which the time went by."""
+    """Name the delaying thread or interrupt, or the system call in which the time passed."""
     if row["by_name"] is None:
         return None
     if row["by_kind"] == "call":
@@ -163,12 +163,12 @@ def who(row: Row) -> str | None:
 
 
 def evidence(row: Row) -> str | None:
-    """Say how a spike's cause is known."""
+    """State the evidence for a spike's cause."""
     return {"rest": "what is left"}.get(row["evidence_grade"], row["evidence_grade"]) if row["spike_cause"] else None
 
 
 def noun(cause: str) -> str:
-    """A cause as one would say it after `without` or `by`."""
+    """Return a cause as a noun, for use after `without` or `by`."""
     return _NOUNS.get(cause, cause)
 
 
@@ -202,21 +202,21 @@ def _as_grown(cause: str) -> str:
 
 
 def _clause(cause: str) -> str:
-    """A cause as a clause after `because`."""
+    """Return a cause as a clause after `because`."""
     name = CAUSES.get(cause, cause)
     of = {name: f"of {name}" for name in ("timer ticks", "interrupts", "minor page faults")}
     return of.get(name, f"it was {name}" if cause == "on_cpu_longer" else name)
 
 
 def _first(cause: str, spikes: Sequence[Row]) -> str | None:
-    """Suggest the first step against a cause, or against the call in which most of its spikes passed."""
+    """Suggest the first step against a cause, or against the call in which most of its spikes occurred."""
     called = [row["by_name"] if row["by_kind"] == "call" else None for row in spikes if row["spike_cause"] == cause]
     most = max(sorted(set(called), key=str), key=called.count, default=None)
     return _FIRST_OF_A_CALL[cause].format(most) if most and cause in _FIRST_OF_A_CALL else _FIRST.get(cause)
 
 
 def _most_often(cause: str, spikes: Sequence[Row]) -> str:
-    """Name who was in the way in most of the spikes that a cause explains; empty where unknown."""
+    """Name the most frequent source of delay in the explained spikes; empty if unknown."""
     named: dict[str, list[Row]] = {}
     for row in spikes:
         if row["spike_cause"] == cause and row["by_name"] is not None:

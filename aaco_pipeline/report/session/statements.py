@@ -1,7 +1,7 @@
-"""Read the SQL statements that gather a session's document; the files in `report/sql` hold all of them.
+"""Read the SQL statements that collect a session's document; all of them are files in `report/sql`.
 
-Each ends in an ORDER BY without ties, so that the same tables give the same document; `{session}` is the session's id.
-How rows are put into words is decided elsewhere.
+Each ends in an ORDER BY without ties, so that equal tables give equal documents; `{session}` is the session's id. Other
+modules put the rows into words.
 """
 
 import re
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Final
 
-#: Rows of the lists that are cut short.
+#: Maximum number of rows in shortened lists.
 LISTED_KERNELS: Final = 60
 LISTED_INSTRUCTIONS: Final = 3
-#: Kernels that have a page of their own.
+#: Maximum number of kernels with their own page.
 PAGED_KERNELS: Final = 16
 _LIMITS: Final = {
     "listed_kernels": LISTED_KERNELS,
@@ -25,10 +25,10 @@ _ROWS: Final = re.compile(r"\[(\w+)(:whole)?\]")
 
 
 def statements(name: str) -> Mapping[str, str]:
-    """The statements of a file by their names, each on one line.
+    """Return the statements of a file by name, each on one line.
 
-    A fragment of the file stands in another part as `{fragment}`, `[table]` for the table's rows of the session, and
-    `[table:whole]` for those of whole kernels among them.
+    `{fragment}` inserts another fragment of the file, `[table]` the table's rows of the session, and `[table:whole]`
+    only the rows of complete kernels.
     """
     text = files("aaco_pipeline.report").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
     known = {name: str(limit) for name, limit in _LIMITS.items()}
@@ -55,7 +55,7 @@ RANKS: Final = statements("ranks")
 DELAYS: Final = statements("delays")
 MISSING: Final = statements("missing")
 
-#: The stages whose tables a report shows, with what is missing when one has published nothing.
+#: Stages whose tables a report shows, with the items that are missing if a stage published nothing.
 STAGES: Final = (
     ("capture", "the workload and how it ran"),
     ("session_environment", "the environment, the devices and the clocks"),

@@ -1,6 +1,6 @@
 """Lay out a session for the terminal: the answer first, then the tables.
 
-The columns here are shared with the page and Markdown; the document is gathered by `document`.
+The page and Markdown share these columns; `document` collects the document.
 """
 
 import json
@@ -26,14 +26,14 @@ from aaco_pipeline.report.session.sentences import (
 )
 from aaco_pipeline.report.view import Columns, Part, Sentence, Table, View, sentences
 
-#: Up to here a kernel is called by its own name; a longer one by its short form.
+#: Maximum length of a kernel's own name; longer names are replaced by the short form.
 _LONGEST_NAME: Final = 48
 
 
 def kernel_in_words(row: Row) -> str:
-    """A kernel as a line has room for it: what it does with its own name, or of a long name the short form.
+    """Shorten a kernel's description to fit a line: its purpose with its own name, or the short form of a long name.
 
-    A short form keeps its template arguments where there is room: they tell kernels apart that are called the same.
+    A short form keeps its template arguments if there is room, because they distinguish kernels with the same name.
     """
     name, short = str(row["name"]), row["operator"]
     if short is None or (len(name) <= _LONGEST_NAME and name.startswith(str(short))):
@@ -44,7 +44,7 @@ def kernel_in_words(row: Row) -> str:
 
 
 def _without_parameters(name: str, short: str) -> str:
-    """The short form with the template arguments that follow it in the name, if both together are short."""
+    """Return the short form with the name's template arguments, if both together are short."""
     before, found, after = name.partition(short)
     if not found or after[:1] not in ("<", "("):
         return name if found and not before else short
@@ -115,7 +115,7 @@ MISSING: Final[Columns] = {
 
 
 def shares(document: Document) -> Sequence[Row]:
-    """The shares of the window that took any time, with what explains a part of each."""
+    """Return the window's non-zero shares, with a partial explanation of each."""
     rows = document.get("time_shares", [])
     explained: dict[str, list[str]] = {}
     for row in rows:
@@ -131,7 +131,7 @@ def shares(document: Document) -> Sequence[Row]:
 
 
 def latencies(document: Document) -> Sequence[Row]:
-    """The quantiles and the mean of both passes, as far as the unprofiled one has them."""
+    """Return quantiles and mean of both passes, limited to those available for the unprofiled one."""
     rows = [
         {"name": name} | {key: metric(document, f"latency_{name}", of) for key, of in _PASSES.items()}
         for name in ("p50", "p90", "p99", "mean")
@@ -146,7 +146,7 @@ _LONGEST: Final = 60
 
 
 def shapes_text(row: Row) -> str:
-    """The shapes of the inputs with extents, such as `8944×1024, 1024×2816`, and what else tells the calls apart."""
+    """Format the inputs' shapes, such as `8944×1024, 1024×2816`, and other properties that distinguish the calls."""
     try:
         dims = json.loads(row["shapes"])
     except ValueError:
@@ -156,26 +156,26 @@ def shapes_text(row: Row) -> str:
 
 
 def rate_text(row: Row) -> str | None:
-    """Operations a second, where any are counted."""
+    """Format operations per second, if any are counted."""
     rate = row["achieved_flops_per_s"]
     return f"{work(rate)}/s" if rate else None
 
 
 def bandwidth_text(row: Row) -> str | None:
-    """Least bytes a second."""
+    """Format minimum bytes per second."""
     rate = row["achieved_bytes_per_s"]
     return None if rate is None else f"{size(rate)}/s"
 
 
 def roof_text(row: Row) -> str | None:
-    """Share of the nearest roof, such as `58.6 % of matrix arithmetic`."""
+    """Format the fraction of the nearest roof, such as `58.6 % of matrix arithmetic`."""
     if row["share_ratio"] is None:
         return None
     return f"{share(row['share_ratio'])} of {bottlenecks.resource(row['bound'])}"
 
 
 def bus_text(row: Row) -> str:
-    """Bus bandwidth as nccl-tests counts it."""
+    """Format bus bandwidth as defined by nccl-tests."""
     return f"{row['bus_bytes_per_s'] / 1e9:,.4g} GB/s"
 
 
@@ -195,7 +195,7 @@ SHAPES: Final[Columns] = {
 }
 
 
-#: Collectives of one operation, size and group; the rows of the part `collective_rates`.
+#: Collectives with the same operation, size and group; the rows of the part `collective_rates`.
 COLLECTIVES: Final[Columns] = {
     "collective": lambda row: row["name"],
     "*ranks": lambda row: grouped(row["expected_participants"]),
@@ -209,7 +209,7 @@ COLLECTIVES: Final[Columns] = {
 
 
 def shapes_answer(document: Document) -> str:
-    """Say for how much of the operators' time their work is known, and which took longest."""
+    """State for which fraction of the operators' time their work is known, and which took longest."""
     rows = document["operator_shapes"]
     if not rows:
         return "No kernel of the session was launched by a framework operator whose inputs are recorded."
@@ -236,16 +236,16 @@ def _time(row: Row) -> int:
 
 
 def _shape(dims: Any) -> str:
-    """`8944×1024`; of a list of tensors the first, and how many more."""
+    """Format a shape as `8944×1024`; for a list of tensors, the first and the number of others."""
     if isinstance(dims, list) and dims and isinstance(dims[0], list):
         return f"[{_shape(dims[0])}{f' and {len(dims) - 1} more' if len(dims) > 1 else ''}]"
     return "×".join(str(size) for size in dims) if isinstance(dims, list) else "?"
 
 
 def _saving(row: Row) -> str | None:
-    """Saving of a kernel at its roof; where no roof is known, all that it takes of the critical path.
+    """Return the saving if a kernel reached its roof or, without a known roof, its total time on the critical path.
 
-    They are ordered by that. In a session that has neither it is what a kernel of some speed would save.
+    The rows are sorted by this value. Without either, it is the saving if the kernel were faster by a given factor.
     """
     if row["saves_at_most_ns"] is not None:
         return f"at most {duration(row['saves_at_most_ns'])}"
@@ -319,7 +319,7 @@ _LISTED_SPIKES: Final = 20
 
 
 def headed(document: Document, text: str, parts: Iterable[Part], subject: str | None = None) -> View:
-    """A view of a session: its id with what is shown of it, what it lacks where it is not whole, then the answer."""
+    """Build a view of a session: its id and subject, missing stages if incomplete, then the answer."""
     head = [*sentences([half(document)], "open"), Sentence(text, "good")]
     return View(subject or run_description(document), [*head, *parts], identifier=document["session_id"])
 
@@ -329,7 +329,7 @@ def session_view(document: Document) -> View:
     text, measured, noise = answer(document), facts(document), spikes.quietness(document)
     why = f"Why single iterations took longer: `aaco show {document['session_id']} --spikes`"
     limited = document["optimization_priority"][:_LIMITED_KERNELS]
-    # Nothing is listed when nothing is known of any.
+    # No list if nothing is known about any entry.
     limited = limited if any(row["label"] or row["bound"] for row in document["optimization_priority"]) else []
     rest = len(document.get("kernels", [])) - len(document["top_kernels"])
     more = f"{counted(rest, 'further kernel')} in `aaco report --format markdown`"
@@ -364,7 +364,7 @@ def session_view(document: Document) -> View:
 def report_view(document: Document) -> View:
     """Lay out a long document for Markdown."""
     judged = any(row["label"] or row["bound"] or row["nearest_bounds"] for row in document["limits"])
-    # Names and times alone are the kernels': the model's operators are listed where their work or traffic is known.
+    # Names and times are already listed per kernel; operators are only listed if their work or traffic is known.
     amounts = ("flops", "read_bytes", "written_bytes")
     operators = document["model_operators"]
     has_work = any(row[name] is not None for row in operators for name in amounts)
@@ -395,7 +395,7 @@ def report_view(document: Document) -> View:
 
 
 def evidence_view(document: Document) -> View:
-    """Lay out what the answer rests on and what was missing, with why."""
+    """Lay out the evidence for the answer, and missing evidence with reasons."""
     rests_on = Table(SIGNALS, document["top_evidence"], "What the answer rests on")
     missing = Table(MISSING, _missing(document), "What was missing, and why")
     return headed(document, answer(document), [rests_on, missing])
@@ -424,7 +424,7 @@ def path_view(document: Document) -> View:
 
 
 def shapes_view(document: Document) -> View:
-    """Lay out the operators that took longest."""
+    """Lay out the longest operators."""
     rows, rates = document["operator_shapes"], document["collective_rates"]
     spare = ("roof", "*bandwidth", "*least bytes", "format", "*calls", "*work a call", "*share")
     shown = rows[:_LISTED_SHAPES]

@@ -1,4 +1,4 @@
--- The page of each kernel that matters.
+-- Data for the pages of the most important kernels.
 
 -- fragment: traced
 (SELECT kernel_id, coalesce(sum(stall_cycles), sum(samples)) AS lost
@@ -9,8 +9,8 @@
   JOIN [kinds_of_work] AS w USING (kind) WHERE w.kernel_id IS NOT NULL)
 
 -- fragment: paged
--- The kernels that have a page: what is to be fixed first, the heaviest, then traced ones without times.
--- `is_first` marks that of the kind of work that the answer would fix first.
+-- The kernels that have a page: those to fix first, the heaviest, then traced ones without times.
+-- `is_first` marks the kernel of the kind of work to fix first.
 (SELECT k.kernel_id, coalesce(f.is_first, false) AS is_first FROM [kernels] AS k
   LEFT JOIN [kernel_stats] AS t USING (kernel_id) LEFT JOIN {traced} AS a USING (kernel_id)
   LEFT JOIN [roofline:whole] AS r USING (kernel_id) LEFT JOIN {to_fix} AS f USING (kernel_id)
@@ -18,14 +18,14 @@
   t.total_ns DESC NULLS LAST, a.lost DESC NULLS LAST, k.kernel_id LIMIT {paged_kernels})
 
 -- fragment: trace
--- A kernel's dispatch or thread trace that lost most: traces are never added up.
+-- A kernel's dispatch or thread trace with the largest loss: traces are never added up.
 (SELECT kernel_id, dispatch_id, capture FROM att_instructions WHERE session_id = '{session}' AND kernel_id IN
   (SELECT kernel_id FROM {paged}) GROUP BY kernel_id, dispatch_id, capture
   QUALIFY row_number() OVER (PARTITION BY kernel_id ORDER BY sum(stall_cycles) DESC NULLS LAST, sum(samples)
     DESC NULLS LAST, dispatch_id, capture) = 1)
 
 -- fragment: counted
--- The dispatches that `kernel_stats` sums up, warm-up left out; the rule is `analysis.kernels.statistics`.
+-- The dispatches counted in `kernel_stats`, without warm-up; `analysis.kernels.statistics` has the rule.
 (SELECT * FROM dispatches WHERE session_id = '{session}' AND ((SELECT count(*)
       FROM iterations WHERE session_id = '{session}' AND "pass" = 'trace') < 2 OR iteration IN (SELECT iteration
       FROM iterations WHERE session_id = '{session}' AND "pass" = 'trace' AND phase = 'measure') OR process_id

@@ -1,4 +1,4 @@
--- Why a part of a session has nothing to show.
+-- Reasons why a part of a session is empty.
 
 -- statement: spikes
 SELECT DISTINCT item, status, reason

@@ -1,4 +1,4 @@
--- Read besides for a session that was measured for a campaign.
+-- Additional data for a session that belongs to a campaign.
 
 -- statement: campaign_verdicts
 SELECT campaign_id, baseline, candidate, metric, verdict, effect_ratio, ci_low, ci_high

@@ -6,7 +6,7 @@
   a.window_start_ns AND d.end_ns <= a.window_end_ns)
 
 -- statement: rank_waits
--- Wherever there are collectives there is a row for each process, whether or not its waits can be told.
+-- With collectives, there is a row for each process, even if its waits are unknown.
 SELECT c.process_id, any_value(p.rank) AS rank, count(*) AS collectives, max(c.expected_participants) AS
   expected_participants, max(c.participants) AS participants, count(j.collective_id) AS judged_count,
   any_value(j.repetitions) AS repetitions, count(c.wait_ns) FILTER (j.collective_id IS NOT NULL) AS

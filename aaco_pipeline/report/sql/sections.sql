@@ -1,7 +1,7 @@
--- What the long document has on top of the short one.
+-- Parts of the long document that the short one lacks.
 
 -- fragment: bounds
--- The lower bound of each resource that counts: from a measured ceiling where there is one, the longest format.
+-- The decisive lower bound of each resource: from a measured ceiling if there is one, for the longest format.
 (SELECT kernel_id, list(struct_pack(resource := resource, dtype := dtype, lower_bound_ns := lower_bound_ns,
       share_ratio := share_ratio, ceiling_source := ceiling_source) ORDER BY lower_bound_ns DESC, resource)[1:2]
   AS nearest_bounds FROM (SELECT * FROM resource_bounds WHERE session_id = '{session}'
@@ -144,7 +144,7 @@ WHERE session_id = '{session}'
 ORDER BY ALL
 
 -- statement: evidence
--- An earlier version published evidence of the views, too: whether one was made changes nothing that it says.
+-- Earlier versions also published evidence for views, which has no effect on the document.
 SELECT stage, item, status, reason, source, rows
 FROM evidence
 WHERE session_id = '{session}' AND stage NOT IN ('perfetto_trace', 'report')
@@ -168,7 +168,7 @@ ORDER BY t.total_ns DESC NULLS LAST, k.kernel_id
 LIMIT {listed_kernels}
 
 -- statement: ceilings
--- Arithmetic that no kernel did has no roof worth drawing.
+-- Roofs of arithmetic that no kernel used are not drawn.
 SELECT c.* EXCLUDE (session_id)
 FROM ceilings AS c
 WHERE c.session_id = '{session}' AND c.source <> 'fitted' AND (c.unit <> 'flop/s' OR EXISTS (SELECT 1

@@ -31,7 +31,7 @@ WHERE session_id = '{session}'
 ORDER BY run
 
 -- statement: phases
--- Only runs that count, but all ranges of each name: those of warm-up stand with the iterations left out.
+-- Only measured runs, but all ranges of each name: warm-up ranges are listed with the excluded iterations.
 WITH timed AS (SELECT run FROM program_runs WHERE session_id = '{session}' AND "pass" = 'latency' AND phase =
   'measure'), measured AS (SELECT run, iteration, latency_ns FROM iterations
   WHERE session_id = '{session}' AND "pass" = 'latency' AND phase = 'measure') SELECT m.name, count(*) AS times,

@@ -1,4 +1,4 @@
--- What a timeline is drawn from, by table: perhaps a great many rows, which are read as columns.
+-- Data for a timeline, by table: there may be very many rows, so they are read as columns.
 
 -- statement: dispatches
 SELECT dispatch_id, kernel_id, process_id, thread_id, device_id, queue_id, stream_id, start_ns, end_ns,

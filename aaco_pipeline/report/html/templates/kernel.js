@@ -1,5 +1,5 @@
 
 /* ---- a kernel's page and the way back ---- */
 
-/* What was hidden beside a kernel's page had no width to be drawn in. */
+/* Plots hidden behind a kernel's page had no width when they were drawn. */
 addEventListener('hashchange', () => { hideTip(); resized.forEach(redraw => redraw()); });

@@ -35,14 +35,14 @@ function svg(name, attributes = {}, text = '') {
   return element;
 }
 
-/* A function from values to places, linear or logarithmic. */
+/* Return a function from values to positions, linear or logarithmic. */
 function scale(low, high, from, to, logarithmic = false) {
   const place = logarithmic ? Math.log : value => value;
   const [first, last] = [place(low), place(high)];
   return value => from + (to - from) * (last === first ? 0.5 : (place(value) - first) / (last - first));
 }
 
-/* About `wanted` round values between low and high. */
+/* Return about `wanted` round values between low and high. */
 function ticks(low, high, wanted, logarithmic = false) {
   if (logarithmic && high > 3 * low) {
     const found = [];
@@ -60,7 +60,7 @@ function ticks(low, high, wanted, logarithmic = false) {
   return found;
 }
 
-/* The index of the sorted value nearest to `wanted`. */
+/* Return the index of the sorted value closest to `wanted`. */
 function nearest(sorted, wanted) {
   let [low, high] = [0, sorted.length - 1];
   while (high - low > 1) {
@@ -84,7 +84,7 @@ function showTip(lines, x, y) {
 }
 const hideTip = () => { tip.hidden = true; };
 
-/* ---- latency over the run, and what the host did meanwhile ---- */
+/* ---- latency over the run, with host activity ---- */
 
 const LEFT = 64, RIGHT = 10;
 const write = (drawing, x, y, words, more = {}) => drawing.append(svg('text', { x, y, ...more }, words));
@@ -92,14 +92,14 @@ const line = (drawing, style, d) => drawing.append(svg('path', { class: style, d
 /* Labels at the ends of an axis stay inside the plot. */
 const inside = (x, width) => ({ 'text-anchor': x > width - 40 ? 'end' : x < LEFT + 10 ? 'start' : 'middle' });
 
-/* One strip of the drawing: its name, its grid, and the values as dots or as a line. The height it took. */
+/* Draw one strip: its name, its grid, and the values as dots or a line. Return its height. */
 function drawStripOf(drawing, strip, pass, across, top, width) {
   const known = strip.y.filter(value => value !== null);
   // Both passes share the latency axis, so that they compare at a glance.
   let [low, high] = strip.tall ? data.range : [Math.min(...known), Math.max(...known)];
   const logarithmic = Boolean(strip.tall && data.logarithmic);
   if (!strip.tall && strip.unit !== 'MHz' && strip.unit !== 'bytes') low = Math.min(low, 0);
-  // Less than a hundredth is drawn as the level that it is; four digits would not tell its ends apart.
+  // A range below one percent is drawn flat, because four digits would not distinguish its ends.
   if (!strip.tall && high - low < high / 100) [low, high] = [low - high / 100, high * 1.01];
   if (low === high) [low, high] = low ? [low * 0.95, high * 1.05] : [0, 1];
   const room = strip.tall && !logarithmic ? (high - low) * 0.05 : 0;
@@ -124,7 +124,7 @@ function drawStripOf(drawing, strip, pass, across, top, width) {
     pen = true;
   });
   line(drawing, strip.dots ? 'dots' : 'lined', path);
-  // Spikes last, so that nothing covers them.
+  // Draw spikes last, so that nothing covers them.
   for (const mark of strip.marks || []) {
     const place = index => `M${across(strip.x[index]).toFixed(1)} ${up(strip.y[index]).toFixed(1)}h0`;
     line(drawing, `mark ${mark.spike ? 'spike ' : ''}${mark.colour}`, mark.at.map(place).join(''));
@@ -207,7 +207,7 @@ function drawHistogram() {
     const words = `${one.label} ${duration(one.value)}${known && one.high === null ? ' (open above)' : ''}`, half = 3.8 * words.length;
     write(drawing, Math.max(half, Math.min(x, width - half)), y - 9, words, { class: 'strong', 'text-anchor': 'middle' });
   });
-  if (bins.counts.latency) // one slow iteration among thousands is what one looks for: no bin that holds any is too low to see
+  if (bins.counts.latency) // keep every non-empty bin visible: a single slow iteration among thousands matters
     line(drawing, 'bars', bins.counts.latency.map((value, index) => value &&
       `M${LEFT + index * step + 0.5} ${floor}V${Math.min(up(value), floor - 2)}h${Math.max(1, step - 1)}V${floor}Z`).filter(Boolean).join(''));
   if (bins.counts.trace)
@@ -245,7 +245,7 @@ function sortBy(heading) {
   const key = line => line.children[column].dataset.order ?? line.children[column].textContent;
   const shown = body.querySelectorAll('tr:not(.more)').length, folded = body.querySelector('tr.more');
   const rows = [...body.rows].map(line => [key(line), line]).sort(([one], [two]) => {
-    if ((one === '–') !== (two === '–')) return one === '–' ? 1 : -1; // what is not known comes last either way
+    if ((one === '–') !== (two === '–')) return one === '–' ? 1 : -1; // unknown values are last in both directions
     const order = isNaN(one) || isNaN(two) ? one.localeCompare(two, 'en', { numeric: true }) : one - two;
     return falling ? order : -order;
   });
@@ -263,13 +263,13 @@ all('.copy').forEach(button => button.addEventListener('click', async () => {
   try {
     await navigator.clipboard.writeText(code.textContent);
     button.textContent = 'Copied';
-  } catch { // a page from a file may not write to the clipboard everywhere: then the text is at least selected
+  } catch { // some browsers deny clipboard access to local files: select the text instead
     getSelection().selectAllChildren(code);
     button.textContent = 'Selected';
   }
   setTimeout(() => { button.textContent = 'Copy'; }, 2000);
 }));
-/* Touch has no hover: a tap on a number shows what hovering would. */
+/* Touch screens have no hover: tapping a number shows its tooltip. */
 document.addEventListener('click', event => {
   const exact = event.target.closest('[title]');
   if (exact && exact.tagName !== 'BUTTON') showTip([exact.title], event.clientX, event.clientY);
@@ -277,7 +277,7 @@ document.addEventListener('click', event => {
 });
 addEventListener('scroll', hideTip, { passive: true });
 
-/* ---- the way to Perfetto: nothing is contacted before the click ---- */
+/* ---- opening Perfetto: no network access before the click ---- */
 
 const PERFETTO = 'https://ui.perfetto.dev';
 const tell = text => { byId('perfetto-note').textContent = text; };
@@ -291,7 +291,7 @@ async function traceBeside() {
   if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
   return answer.arrayBuffer();
 }
-/* Perfetto takes a trace only from pages that a server gave: a page from a file offers it as a download instead. */
+/* Perfetto only accepts traces from served pages: a local file offers the trace as a download. */
 function offerDownload(before) {
   const link = document.createElement('a');
   const buffer = embeddedTrace();
@@ -306,7 +306,7 @@ function offerDownload(before) {
 async function openInPerfetto() {
   if (!navigator.onLine) return offerDownload('This computer is offline, and Perfetto is a web page.');
   if (location.protocol === 'file:') return offerDownload('Perfetto takes no traces from a page that was opened as a file.');
-  const ui = open(PERFETTO); // at once, while the browser still sees the click that allows it
+  const ui = open(PERFETTO); // immediately, because browsers only allow it during the click
   if (!ui) return tell('The browser did not let the tab open; allow pop-ups for this page and click again.');
   tell('Reading the trace …');
   let buffer;
@@ -346,14 +346,14 @@ function applyTheme(name = theme ?? (dark.matches ? 'dark' : 'light')) {
 }
 byId('theme').addEventListener('click', () => {
   theme = document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark';
-  try { localStorage.setItem('aaco-theme', theme); } catch { /* then it holds until the page is closed */ }
+  try { localStorage.setItem('aaco-theme', theme); } catch { /* the choice lasts until the page is closed */ }
   applyTheme();
 });
 dark.addEventListener('change', () => applyTheme());
 addEventListener('beforeprint', () => applyTheme('light'));
 addEventListener('afterprint', () => applyTheme());
 
-/* What is drawn anew for another width, and what for another theme: a canvas alone takes no colours from the style. */
+/* Redraw on width or theme changes: unlike SVG, a canvas does not take its colours from the style sheet. */
 const resized = [() => all('[data-pass].plot').forEach(drawPass), drawHistogram], recoloured = [];
 applyTheme();
 let drawnWidth = 0;

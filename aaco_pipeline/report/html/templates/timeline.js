@@ -1,15 +1,15 @@
-/* ---- the timeline: drawing it, and moving in it ---- */
+/* ---- the timeline: drawing and navigation ---- */
 
 const strip = byId('strip');
 const drawn = data.timeline && strip ? spelledOut(data.timeline) : null;
 const AXIS = 18, BAND = 16, HEAD = 18, GAP = 6, TALL = { kernel: 22, copy: 16, idle: 16, call: 15 };
 const MAP = 46, SMALLEST = 50;
 let view = [0, 1], range = null, selected = -1, hostOpen = false, found = { names: new Set(), slices: [] };
-/* Where each lane lies on the canvas: its top, the height of a row, and whether it is one of the folded threads. */
+/* Position of each lane: its top, its row height, and whether it is a folded thread. */
 let placed = [], foldAt = null;
 
 const bounds = () => { const room = drawn.length * 0.01 || 1; return [-room, drawn.length + room]; };
-/* Pan and zoom within what there is. */
+/* Pan and zoom within the recording. */
 function see(from, to) {
   const [first, last] = bounds();
   const span = Math.min(Math.max(to - from, SMALLEST), last - first);
@@ -25,7 +25,7 @@ const lookAt = (from, to) => { const room = (to - from) * 0.02; see(from - room,
 
 function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
 const kindName = kind => ({ '-1': '--call', '-2': '--copy', '-3': '--faint' })[kind] ?? `--kind-${Math.min(kind, 7)}`;
-/* Black or white, whichever is read better on the colour. */
+/* Return black or white, whichever has more contrast. */
 function inkOn(hex) {
   const [red, green, blue] = [1, 3, 5].map(at => (parseInt(hex.slice(at, at + 2), 16) / 255) ** 2.2);
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.2 ? '#101214' : '#ffffff';
@@ -36,7 +36,7 @@ function fitted(name, room, pen) {
   while (length > 0 && pen.measureText(name.slice(0, length) + '…').width > room) length--;
   return length > 1 ? name.slice(0, length) + '…' : '';
 }
-/* A canvas as wide as its place and as sharp as the screen. */
+/* Size a canvas to its container and the screen resolution. */
 function penOf(canvas, height) {
   const style = getComputedStyle(canvas.parentElement), density = devicePixelRatio || 1;
   const width = canvas.parentElement.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
@@ -48,7 +48,7 @@ function penOf(canvas, height) {
   pen.font = '11.5px system-ui, sans-serif';
   return [pen, width];
 }
-/* Slanting lines, which tell idle time and set-up apart without a colour. */
+/* Diagonal lines that distinguish idle time and set-up without colour. */
 function hatched(pen, ink) {
   const tile = document.createElement('canvas');
   tile.width = tile.height = 6;
@@ -60,7 +60,7 @@ function hatched(pen, ink) {
   return pen.createPattern(tile, 'repeat');
 }
 
-/* ---- where things lie ---- */
+/* ---- positions ---- */
 
 const hostLanes = drawn ? drawn.lanes.filter(lane => lane.kind === 'call') : [];
 function placeLanes() {
@@ -92,7 +92,7 @@ function drawStrip() {
   drawMap();
 }
 
-/* Above what is dimmed. */
+/* Drawn above the dimmed area. */
 function drawLabels({ pen, ink }) {
   pen.fillStyle = ink.muted;
   drawn.lanes.forEach((lane, index) => { if (placed[index]) pen.fillText(lane.label, 0, placed[index].top - 5); });
@@ -129,7 +129,7 @@ function drawLanes(scene) {
     }
   });
   if (foldAt === null || hostOpen) return;
-  // Folded, the threads are one thin line: where any of them was in a call.
+  // Folded threads are one thin line that shows when any of them was in a call.
   pen.fillStyle = ink.faint;
   pen.fillRect(0, foldAt + HEAD, width, 8);
   pen.fillStyle = colour('--call');
@@ -142,7 +142,7 @@ const cellsSeen = () => drawn.cells.edges.slice(0, -1).map((edge, cell) => cell)
   drawn.cells.edges[cell + 1] > view[0] && drawn.cells.edges[cell] < view[1]
   && !isWindow(drawn, drawn.cells.edges[cell], drawn.cells.edges[cell + 1]));
 
-/* A cell is as tall as its share of busy time: an outline beside the full boxes of single activities. */
+/* A cell is an outline with a height proportional to busy time; individual activities are filled boxes. */
 function drawCell({ pen, across, ink, hatch }, lane, index, cell, top, full) {
   const { edges, lanes, kernels } = drawn.cells;
   const share = lanes[index][cell] / (edges[cell + 1] - edges[cell]);
@@ -163,7 +163,7 @@ function drawSlice(scene, slice, y, tall) {
   if (!colours.has(name.kind)) colours.set(name.kind, colour(kindName(name.kind)));
   const fill = colours.get(name.kind), wide = Math.max(to - from - (to - from > 4 ? 1 : 0), 0.75);
   pen.globalAlpha = found.names.size && !isFound ? 0.25 : drawn.short.has(slice) ? 0.55 : 1;
-  // A thousand short pauses within a few pixels are no long one: each weighs what it is wide.
+  // Many short pauses within a few pixels must not look like a long one: weight each by its width.
   if (name.kind === -3 && to - from < 0.75) pen.globalAlpha *= Math.max(to - from, 0.03);
   pen.fillStyle = name.kind === -3 ? hatch : fill;
   pen.fillRect(from, y, wide, tall);
@@ -203,7 +203,7 @@ function drawMarks({ pen, width, height, across, ink, hatch }) {
     const [x, wide] = clip(start, end), steady = part === 'steady';
     boxed(start, end, AXIS, PARTS[part] ?? part, steady ? ink.soft : ink.faint, !steady);
     if (steady || wide <= 0) continue;
-    pen.globalAlpha = 0.6; // dimmed: nothing of this is judged
+    pen.globalAlpha = 0.6; // dimmed: not part of the judged window
     pen.fillStyle = ink.card;
     pen.fillRect(x, AXIS + BAND, wide, height);
     pen.globalAlpha = 1;
@@ -225,7 +225,7 @@ function drawMarks({ pen, width, height, across, ink, hatch }) {
   for (const edge of range) pen.fillRect(across(edge) - 1, 0, 2, height);
 }
 
-/* The whole recording in small: how busy the judged device was, what is drawn in full, and what is seen of it. */
+/* Overview of the recording: device utilization, fully drawn intervals, and the visible range. */
 let busyShares = null;
 function sharesOfMap(count) {
   if (busyShares?.length === count) return busyShares;
@@ -273,7 +273,7 @@ function drawMap() {
   pen.strokeRect(across(view[0]) + 1, 3, Math.max(across(view[1]) - across(view[0]) - 2, 3), MAP - 12);
 }
 
-/* ---- what lies where, in words ---- */
+/* ---- descriptions of activities ---- */
 
 function sliceAt(x, y) {
   const across = scale(view[0], view[1], 0, strip.clientWidth);
@@ -290,7 +290,7 @@ function sliceAt(x, y) {
   }
   return -1;
 }
-/* The cell beneath a point of the canvas: its lane and its number. */
+/* Return the lane and number of the cell at a point of the canvas. */
 function cellAt(x, y) {
   const beneath = (lane, at) => placed[at] && y >= placed[at].top && y < placed[at].top + lane.rows * placed[at].tall;
   const index = drawn.lanes.findIndex(beneath), time = scale(0, strip.clientWidth, view[0], view[1])(x);
@@ -302,7 +302,7 @@ const iterationAt = time => {
   const { number, start, end } = drawn.iterations, at = start.findIndex((first, one) => first <= time && time < end[one]);
   return at < 0 ? null : number[at];
 };
-/* The idle interval that ends where a device's activity begins. */
+/* Return the idle interval that ends when a device's activity begins. */
 const idleUntil = new Map();
 if (drawn) for (const lane of drawn.lanes) if (lane.kind === 'idle') for (const slice of lane.slices)
   idleUntil.set(`${lane.device} ${drawn.end[slice]}`, slice);
@@ -340,7 +340,7 @@ function toldOfCell({ index, cell }) {
   return lines;
 }
 
-/* Say what was chosen below the timeline, with its full name folded beneath. */
+/* Describe the selection below the timeline, with its full name folded. */
 function tellSelected() {
   const name = drawn.names[drawn.name[selected]], place = byId('spoken');
   place.textContent = toldOf(selected).join('; ') + '.';
@@ -356,7 +356,7 @@ function select(slice) {
   tellSelected();
   drawStrip();
 }
-/* To the next of what was searched for, or of all that is drawn. */
+/* Go to the next search result, or without a search to the next activity. */
 function step(by) {
   const shown = slice => hostOpen || drawn.lanes[drawn.lane[slice]].kind !== 'call';
   const among = found.names.size ? found.slices : [...drawn.start.keys()].filter(shown);
@@ -373,7 +373,7 @@ function search(text) {
   const hit = ({ label, full }) => label.toLowerCase().includes(wanted) || (full ?? '').toLowerCase().includes(wanted);
   const names = new Set(wanted ? drawn.names.keys() : []);
   for (const name of names) if (!hit(drawn.names[name])) names.delete(name);
-  // A search that finds nothing dims everything; one for nothing, nothing.
+  // A search without results dims everything; an empty search dims nothing.
   found = { names: wanted && !names.size ? new Set([-1]) : names,
     slices: [...drawn.start.keys()].filter(slice => names.has(drawn.name[slice])) };
   all('[data-step]').forEach(button => { button.disabled = !found.slices.length; });
@@ -414,7 +414,7 @@ const stretchRange = share => range ? sumUp(range[0], Math.max(range[1] + share 
 
 function listenToStrip() {
   const pointers = new Map();
-  let begun = null; // where a drag began, and what it does
+  let begun = null; // start and action of a drag
   const at = event => { const box = strip.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
   const timeAt = x => view[0] + (view[1] - view[0]) * x / strip.clientWidth;
   strip.addEventListener('pointerdown', event => {
@@ -438,7 +438,7 @@ function listenToStrip() {
     const after = [...pointers.values()].map(([place]) => place);
     begun.far ||= Math.abs(x - begun.x) > 4;
     if (after.length === 2) {
-      // What lies between the two fingers stays between them.
+      // The time range between the two fingers stays between them.
       const apart = Math.max(Math.abs(after[0] - after[1]), 10) / Math.max(Math.abs(before[0] - before[1]), 10);
       begun.moves = true;
       zoom(1 / apart, timeAt((after[0] + after[1]) / 2));
@@ -455,7 +455,7 @@ function listenToStrip() {
   });
   strip.addEventListener('pointercancel', event => pointers.delete(event.pointerId));
   strip.addEventListener('pointerleave', hideTip);
-  // The plain wheel scrolls the page as everywhere else, until the timeline has been clicked or tabbed to.
+  // The wheel scrolls the page until the timeline is clicked or focused.
   strip.addEventListener('wheel', event => {
     if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan(event.deltaX / strip.clientWidth);
     else if (event.ctrlKey || event.metaKey || document.activeElement === strip)
@@ -474,7 +474,7 @@ function listenToStrip() {
   listenBeside();
 }
 
-/* The buttons, the search and the small drawing of the whole. */
+/* The buttons, the search field and the overview. */
 function listenBeside() {
   const press = (selector, act) => all(selector).forEach(button => button.addEventListener('click', () => act(button.dataset)));
   press('[data-zoom]', ({ zoom: name }) => ({ in: () => zoom(0.5), out: () => zoom(2), all: () => see(...bounds()) })[name]());
@@ -499,7 +499,7 @@ function listenBeside() {
   map.addEventListener('pointermove', follow);
 }
 
-/* What the colours mean; all that is drawn also has a name of its own. */
+/* The colour legend; every activity also has a name. */
 function drawLegend() {
   const kinds = drawn.kinds.map((label, kind) => [label, `var(${kindName(kind)})`]);
   if (hostLanes.length) kinds.push(['Host calls', 'var(--call)']);

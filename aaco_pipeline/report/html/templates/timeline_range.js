@@ -1,6 +1,6 @@
-/* ---- the timeline: what is drawn, and the sums of a range ---- */
+/* ---- the timeline: its data, and the sums of a range ---- */
 
-/* The columns spelt out: starts are differences, and every activity gets the row of its lane where it is free. */
+/* Decode the columns: starts are deltas, and every activity is assigned a free row of its lane. */
 function spelledOut(given) {
   const { slices } = given, count = slices.start.length;
   const start = new Float64Array(count), end = new Float64Array(count), inside = new Int32Array(count).fill(-1);
@@ -18,7 +18,7 @@ function spelledOut(given) {
     const free = [], most = lane.kind === 'call' ? 12 : 8;
     for (const index of lane.slices) {
       let at = inside[index] < 0 ? 0 : row[inside[index]] + 1;
-      if (lane.kind === 'call') // a call lies beneath all that are still open
+      if (lane.kind === 'call') // a call is below all calls that are still open
         for (let open = free.length - 1; open >= at; open--) if (free[open] > start[index]) { at = open + 1; break; }
       while (at < free.length && free[at] > start[index]) at++;
       free[at] = Math.max(free[at] ?? 0, end[index]);
@@ -31,7 +31,7 @@ function spelledOut(given) {
     short: new Set(slices.short) };
 }
 
-/* Inside a window every activity is known; elsewhere a range is widened to whole cells, whose sums are exact. */
+/* Inside a window every activity is known; elsewhere a range is widened to complete cells with exact sums. */
 function widened(drawn, from, to) {
   if (!drawn.cells) return [from, to];
   const within = time => drawn.windows.some(([first, last]) => time >= first && time <= last);
@@ -40,7 +40,7 @@ function widened(drawn, from, to) {
   return [within(from) || !before.length ? from : before[before.length - 1], within(to) || after === undefined ? to : after];
 }
 
-/* The length of the union of intervals, which come sorted by their start. */
+/* Return the length of the union of intervals, which are sorted by start. */
 function unionOf(intervals) {
   let covered = 0, until = -Infinity;
   for (const [from, to] of intervals) {
@@ -72,7 +72,7 @@ function sumsOf(drawn, wantedFrom, wantedTo) {
       for (const index of lane.kind === 'kernel' ? found : []) {
         const [one, two] = clipped(index), length = Math.max(two - one, 0);
         add(kernels, drawn.name[index], length, drawn.start[index] >= begin ? 1 : 0);
-        // What runs inside another kernel's operator is no time of its own of that one.
+        // Time nested in another kernel's operator is not that kernel's own time.
         if (drawn.inside[index] >= 0) add(kernels, drawn.name[drawn.inside[index]], -length);
       }
       for (const index of lane.kind === 'idle' ? found : []) {
@@ -111,7 +111,7 @@ const LISTED = 8;
 const percent = (part, whole) => !(whole > 0) ? '–' : part > 0 && part < 1e-4 * whole ? '< 0.01 %'
   : inUnit(+(part / whole).toPrecision(3), 'ratio');
 
-/* A small table; what is not the first column is a number, and `full` is shown on hovering. */
+/* A small table: all columns but the first are numbers, and `full` is shown on hover. */
 function smallTable(caption, columns, rows) {
   const table = document.createElement('table'), head = table.createTHead().insertRow(), body = table.createTBody();
   table.createCaption().textContent = caption;
