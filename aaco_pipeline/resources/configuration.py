@@ -171,7 +171,7 @@ _AnyForm = TypeVar("_AnyForm", bound="Form")
 
 
 def expected(words: str, **context: Any) -> PydanticCustomError:
-    """Build the error for a wrong value; `words` describe the expected one, `key` and `found` in the context its place."""
+    """Build the error for a wrong value: `words` describe what is expected, `context` has `key` and `found`."""
     return PydanticCustomError(_OWN_ERROR, "{words}", {"words": words, **context})
 
 

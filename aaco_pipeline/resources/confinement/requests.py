@@ -20,7 +20,8 @@ from aaco_pipeline.errors import CaptureError, UsageError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.parsing.compression import expanded_limit
 
-#: Overrides, such as 6G of memory or seconds of CPU time, of the limits derived from the capture's size.
+#: Environment variables that override the limits derived from the capture's size: bytes, such as 6G, and seconds of CPU
+#: time.
 MEMORY_VARIABLE: Final = "AACO_READER_MEMORY"
 SECONDS_VARIABLE: Final = "AACO_READER_SECONDS"
 _LEAST_MEMORY: Final = 4 << 30
