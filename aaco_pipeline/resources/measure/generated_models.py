@@ -247,7 +247,7 @@ class _Graph:
         return self.node("LayerNormalization", [value, scale, shift], name, axis=-1)
 
     def weight(self, name: str, rows: int, columns: int, *, spread: float | None = None) -> str:
-        """Add a random matrix of mean 0; its standard deviation preserves a product's magnitude unless `spread` is set."""
+        """Add a random matrix of mean 0; its standard deviation preserves a product's scale unless `spread` is set."""
         deviation = 1 / math.sqrt(rows) if spread is None else spread
         uniform = self._random.random_sample((rows, columns)) * 2 - 1
         return self._initializer(name, (uniform * (deviation * math.sqrt(3))).astype(np.float32))

@@ -332,7 +332,7 @@ def _generate_all(
                 inputs = {"input_ids": step, **past, **model.extra_inputs(step, prompt + position)}
                 outputs = session.run(model.outputs, inputs)
                 step = outputs[model.logits][:, -1:].argmax(axis=-1)
-            except Exception as error:  # ONNX Runtime's errors share no base, and each of them ends the pass
+            except Exception as error:  # ONNX Runtime's errors have no common base; each ends the pass
                 reason = f"the model failed at token {position} after a prompt of {prompt}"
                 raise Refusal("model", f"{reason}: {_one_line(error)}") from error
             after = now()
