@@ -1,7 +1,7 @@
-"""A C++ source as tokens and macros: comments, strings and `#if 0` fool nobody after this.
+"""A C++ source as tokens and macros, with comments, strings and `#if 0` resolved.
 
-Offsets are bytes of the source: it is decoded byte by byte, so that a character and its byte have one index. What two
-compilers might read differently is refused, with its line.
+Offsets are bytes of the source: it is decoded byte by byte, so a character and its byte have the same index. Constructs
+that two compilers might read differently are refused, with their line.
 """
 
 import re
@@ -73,7 +73,7 @@ class Directive:
 
 @dataclass(frozen=True)
 class Text:
-    """A source as tokens and directives, both in order, without what stands in `#if 0`."""
+    """A source as tokens and directives, both in order, without code in `#if 0`."""
 
     source: bytes
     tokens: tuple[Token, ...]
@@ -91,14 +91,14 @@ class Text:
 
 
 def refuse(source: bytes | str, offset: int, what: str) -> Refused:
-    """Make the refusal of a source at a byte, which names its line."""
+    """Build the refusal of a source at a byte, which names its line."""
     head = source[:offset]
     newlines = head.count(b"\n") if isinstance(head, bytes) else head.count("\n")
     return Refused("parse", f"line {newlines + 1}: {what}")
 
 
 def read(source: bytes) -> Text:
-    """Read the tokens of a source. Refused, guard `parse`, where it is too large, not text, or unbalanced."""
+    """Read the tokens of a source. Refused, guard `parse`, if it is too large, not text, or unbalanced."""
     if len(source) > MOST_BYTES:
         raise Refused("parse", f"the source has {len(source)} bytes, more than the {MOST_BYTES} that are read")
     try:
@@ -121,7 +121,7 @@ def words_in(tokens: Iterable[Token]) -> set[str]:
 
 
 class Memo(dict[_Key, _Value], Generic[_Key, _Value]):
-    """Values that are computed when they are first asked for."""
+    """Values that are computed on first use."""
 
     def __init__(self, compute: Callable[[_Key], _Value]) -> None:
         self._compute = compute
@@ -132,7 +132,7 @@ class Memo(dict[_Key, _Value], Generic[_Key, _Value]):
 
 
 def _next(text: str, position: int) -> tuple[str, str] | None:
-    """Match a token, space or comment: its kind and its text; None where nothing that can be read begins."""
+    """Match a token, space or comment: its kind and its text; None if nothing readable begins here."""
     found = _TOKEN.match(text, position)
     kind = found.lastgroup if found else None
     # Where a comment that ends would have matched, the mark `/` before `*` begins one that does not.
@@ -280,7 +280,7 @@ MOST_MACROS: Final = 2048
 
 
 class Macros(dict[str, list[Macro]]):
-    """The definitions of each macro by its name; what they expand to is worked out once."""
+    """The definitions of each macro by name; each expansion is computed once."""
 
     def __init__(self, found: Mapping[str, list[Macro]]) -> None:
         super().__init__(found)
