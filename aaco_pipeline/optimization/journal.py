@@ -1,11 +1,11 @@
 """The journal of a search: append-only JSON lines, one per decision, each sufficient to repeat the decision.
 
-Kinds of lines, in their order: `begin` (the question, the source itself, the target, facts of the host), `baseline`
-(its build, its own check, its static figures), `aa` (identical code timed against itself), `not_applicable` (why a
-proposer had nothing to say), `attempt` (a candidate with its text, what each guard saw, raw pairs, the decision),
-`whole` (several accepted changes timed together), `end` (why the search ended, and the resulting source's hash). `line`
-counts them from 0 and `at_ns` is the time since the search began. A search that was killed leaves no `end`, and half a
-line at most, which is reported and skipped.
+Kinds of lines, in order: `begin` (the question, the source itself, the target, host facts), `baseline` (its build, its
+own check, its static figures), `aa` (identical code timed against itself), `not_applicable` (why a proposer had no
+proposal), `attempt` (a candidate with its text, the guards' observations, raw pairs, the decision), `whole` (several
+accepted changes timed together), `end` (why the search ended, and the resulting source's hash). `line` counts them from
+0, and `at_ns` is the time since the search began. A killed search leaves no `end`, and at most one incomplete line,
+which is reported and skipped.
 """
 
 import json

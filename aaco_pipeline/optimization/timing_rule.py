@@ -62,7 +62,7 @@ class Estimate:
     """The median over layouts of the ratio baseline/candidate: above 1 the candidate is faster.
 
     `ci_low` and `ci_high` are one-sided bounds of the median ratio over layouts; each holds at all looks together with
-    an error of at most `alpha` (a repeated confidence interval). Zero and infinity where this few layouts give none.
+    an error of at most `alpha` (a repeated confidence interval). They are zero and infinity with too few layouts.
     """
 
     ratio: float
@@ -122,14 +122,14 @@ LEAST_LAYOUTS = 4
 class Plan:
     """The rule by which every candidate of a run is judged.
 
-    `threshold` is the least gain that counts (0.02: two per cent). `alpha` is the probability, over the whole run, that
-    a candidate whose gain is no more than that is accepted; each of the `candidates` that may be tried gets an equal
-    part of it, and each look of its confirmation an equal part of that. `pairs` are timed in each layout.
+    `threshold` is the smallest gain that counts (0.02: two per cent). `alpha` is the probability, over the entire run,
+    that a candidate with no larger gain is accepted; it is split equally between the possible `candidates`, and each
+    share equally between the looks of a confirmation. `pairs` are timed in each layout.
 
-    The search looks after each of `search_layouts` and stops as soon as it can; it only chooses what is worth a
-    confirmation, and lets at most `search_alpha` of what gains nothing through. The confirmation looks after each of
-    `confirming_layouts`. A baseline is compared with itself in `self_layouts`, and nothing is decided where identical
-    code differs by more than `widest_self` in half of them.
+    The search looks after each of `search_layouts` and stops as early as possible; it only selects candidates for
+    confirmation, and passes at most `search_alpha` of those without a gain. The confirmation looks after each of
+    `confirming_layouts`. A baseline is compared with itself in `self_layouts`; nothing is decided if identical code
+    differs by more than `widest_self` in half of them.
     """
 
     threshold: float = 0.02
@@ -188,13 +188,13 @@ class FirstCalls:
 
 @dataclass(frozen=True)
 class Decision:
-    """`accepted`, or the `guard` that refused and why.
+    """The decision: `accepted`, or the `guard` that refused and its reason.
 
-    `gain` is the ratio baseline/candidate of the confirmation, null where none was made: it is the figure to report.
-    `search` chose the candidate for a confirmation and is biased upwards by that choice. `itself` is the baseline
-    against itself, in the confirming layouts where there were any. `beside` is the baseline's time beside the candidate
-    over its time beside itself, in the same layouts: above 1 the candidate slows the baseline down. `alpha` is what
-    this candidate might spend of the run's. `layouts` and `pairs` count all that was measured of the candidate.
+    `gain` is the ratio baseline/candidate of the confirmation, null without one: it is the figure to report. `search`
+    selected the candidate for confirmation and is therefore biased upwards. `itself` is the baseline against itself, in
+    the confirming layouts if there were any. `beside` is the baseline's time when paired with the candidate divided by
+    its time when paired with itself, in the same layouts: above 1 the candidate slows the baseline down. `alpha` is
+    this candidate's share of the run's. `layouts` and `pairs` count all measurements of the candidate.
     """
 
     accepted: bool
@@ -255,9 +255,9 @@ def decide(
 ) -> Decision:
     """Search, then confirm. `candidate` times baseline and candidate, `baseline` the baseline and itself.
 
-    `itself` is what `against_itself` gave. `floor_ns` is the least time that the call's operations and bytes take at
-    the machine's measured ceilings; null where none is known, and then that guard does not run. Refused from a source
-    (a worker that dies) passes through.
+    `itself` is the result of `against_itself`. `floor_ns` is the least time for the call's operations and bytes at the
+    machine's measured ceilings; null if none are known, which disables that guard. A Refused raised by a source (a
+    worker that dies) propagates.
     """
     found = search(candidate, layouts.search, plan, itself=itself, floor_ns=floor_ns)
     if found.guard is not None:

@@ -26,18 +26,16 @@ NOT_AN_OUTPUT: Final = -1.0
 class Harness:
     """Defines how to call `kernel` at any size, and its expected results.
 
-    `call(size, distribution, rng)` draws all contents from `rng`, so that two generators give two contents.
-    `reference(call)` computes in float64 and states the bound of the error of the kernel's own precision, in the
-    manner of `c · n · eps · Σ|a||b|` (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.5).
-    `floor(size)` is the minimum work that any right kernel does: floating-point operations and bytes to and from
-    memory.
+    `call(size, distribution, rng)` draws all contents from `rng`, so different generators give different contents.
+    `reference(call)` computes in float64 and returns an error bound for the kernel's own precision, such as `c · n ·
+    eps · Σ|a||b|` (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.5). `floor(size)` is the
+    minimum work of any correct kernel: floating-point operations and bytes to and from memory.
 
-    `launch(size, block)` says how the kernel is launched with another workgroup; without it the workgroup is never
-    changed. A kernel that adds floating-point numbers in an order that is not its own (atomics) sets
-    `deterministic=False`. `distributions` leaves out those that the kernel is not made for. `gpu_timing_size` is the
-    size that is timed on a GPU, where `timing_size` is too small a problem for one. `takes(size)` says of a kernel that
-    is made for certain sizes alone whether that is one; without it the kernel takes every size up to the declared ones.
-    `path` is the file that says all this.
+    `launch(size, block)` defines the launch with another workgroup; without it the workgroup is never changed. A kernel
+    that adds floating-point numbers in an unspecified order (atomics) sets `deterministic=False`. `distributions` omits
+    those that the kernel does not support. `gpu_timing_size` is the size timed on a GPU, if `timing_size` is too small
+    for one. `takes(size)` returns whether a kernel limited to certain sizes accepts that size; without it the kernel
+    accepts every size up to the declared ones. `path` is the file of this harness.
     """
 
     kernel: str
@@ -121,9 +119,9 @@ def grid_for(items: int | tuple[int, ...], block: Block) -> Block:
 def rounding_bound(magnitude: ArrayLike, operations: int, dtype: DTypeLike = "float32") -> NDArray[np.float64]:
     """Bound the error of `operations` successive roundings in results whose terms have the absolute sum `magnitude`.
 
-    For a dot product of n terms: `rounding_bound(sum(abs(a * b)), n)`, in any order of summation. It is
-    `operations · u · magnitude`, u half the type's machine epsilon, times 1.01 for the terms of second order, and
-    `operations` of the smallest number, where underflow makes errors absolute (Higham, 2nd ed., eqs. 2.8 and 3.5).
+    For a dot product of n terms: `rounding_bound(sum(abs(a * b)), n)`, in any order of summation. It is `operations · u
+    · magnitude`, with u half the type's machine epsilon, times 1.01 for second-order terms, plus `operations` times the
+    smallest number, because underflow makes errors absolute (Higham, 2nd ed., eqs. 2.8 and 3.5).
     """
     limits = np.finfo(np.dtype(dtype))
     unit = float(limits.eps) / 2

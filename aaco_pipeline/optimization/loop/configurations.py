@@ -1,9 +1,9 @@
 """Search for a faster runtime configuration of a model.
 
-It is the search for kernels with another thing that changes: fields of the measurement request. What an iteration does
-stays the same first, and an accepted change is the baseline of those after it; then larger batches are compared with
-what was accepted, by the time of each item, and none of them is the baseline of another. Its journal has the same kinds
-of lines, and is decided again from them alone.
+It works like the search for kernels, but varies fields of the measurement request. Changes that keep the work of an
+iteration come first, and each accepted change becomes the baseline of later ones; then larger batches are compared with
+the accepted configuration by time per item, and none of them becomes a baseline. Its journal has the same kinds of
+lines, and its decisions can be repeated from them alone.
 """
 
 import json

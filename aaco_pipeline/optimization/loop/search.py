@@ -1,7 +1,7 @@
 """The search: from the baseline through candidates to a result, within its limits.
 
-An accepted change is the baseline of all candidates after it; then every proposer is asked again about the new source.
-Several accepted changes are timed as a whole at the end, because the product of their gains was never measured.
+An accepted change is the baseline of all later candidates; every proposer is then asked again about the new source.
+Several accepted changes are timed together at the end, because the product of their gains was never measured.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -81,8 +81,8 @@ def time_whole(
 def is_kept(decision: str | None, guard: str | None) -> bool:
     """Return whether accepted changes are kept, by the decision on them as a whole; null without such a decision.
 
-    They are where the whole was confirmed, and where only time was lacking: each of them was proved by itself. Whatever
-    else spoke against the whole leaves the source as it was.
+    They are kept if the whole was confirmed, or if only time was lacking, because each of them was proved separately.
+    In all other cases the source stays unchanged.
     """
     return decision in (None, "accepted") or guard == "budget"
 
@@ -90,8 +90,8 @@ def is_kept(decision: str | None, guard: str | None) -> bool:
 def gain_of(accepted: Sequence[Mapping[str, Any]], whole: Mapping[str, Any] | None) -> Gain | None:
     """Compute a search's gain from its journal; null if nothing was accepted, or the whole was rejected.
 
-    The ends of a product are the products of the ends. A larger batch of a model is another question: what it gains for
-    each item is not part of what an iteration gained.
+    The ends of a product are the products of the ends. A larger batch of a model is a separate question: its gain per
+    item is not part of the gain per iteration.
     """
     accepted = [line for line in accepted if line.get("ratio_of") != "item"]
     if not accepted or (whole is not None and not is_kept(whole["decision"], whole["guard"])):

@@ -36,9 +36,9 @@ from aaco_pipeline.optimization.timing_rule import (
 class InterleavedPairs:
     """A `PairSource` over workers.
 
-    `start_baseline` and `start_candidate` start a fresh process with that arm's build in the layout of a seed.
-    `call` makes a call with content of its own; both arms of a pair get the same one, which no earlier call had.
-    `check` compares both answers to each call, timed or not, and raises Refused where the candidate's is wrong.
+    `start_baseline` and `start_candidate` start a fresh process with that arm's build in the layout of a seed. `call`
+    creates a call with new content; both arms of a pair get the same one. `check` compares both results of each call,
+    timed or not, and raises Refused if the candidate's is wrong.
     """
 
     start_baseline: Callable[[int], AbstractContextManager[Worker]]
@@ -78,7 +78,7 @@ class RuleTimer:
     """Measures by a plan declared in advance. Without a harness it only decides, as in a replay.
 
     `seed` is the run's: all searches share their layouts, so that a baseline is built once in each; a confirmation has
-    layouts of its own. `floor_ns` is the least time of a call at the machine's ceilings, null where none are known.
+    its own layouts. `floor_ns` is the least time of a call at the machine's ceilings, null if none are known.
     """
 
     def __init__(self, plan: Plan, seed: int, harness: Harness | None = None, floor_ns: float | None = None) -> None:
@@ -235,7 +235,7 @@ _FIRST_BLOCKS: Final = 2
 def looks_of(step: TimingStep, plan: Plan) -> tuple[int, ...]:
     """Return the numbers of blocks after which a step is examined; the last one ends it.
 
-    The first blocks of all decide nothing: by them it is known how long a session takes, and what the time allows.
+    The first blocks decide nothing: they show how long a session takes, and how many blocks the time allows.
     """
     if step == "aa":
         return _FIRST_BLOCKS, plan.self_layouts
@@ -245,8 +245,8 @@ def looks_of(step: TimingStep, plan: Plan) -> tuple[int, ...]:
 def rule_on(step: TimingStep, evidence: Record, plan: Plan) -> Ruling | None:
     """Rule on the blocks measured so far, only from them; None if the next look has to decide.
 
-    `evidence` has `pairs`, by `candidate` and `itself` a pair a block, and `items`, what an iteration of the baseline
-    and of the candidate does.
+    `evidence` has `pairs`, with one pair per block for `candidate` and `itself`, and `items`, the items per iteration
+    of the baseline and of the candidate.
     """
     items = evidence["items"]
     candidate, itself = logs_of(evidence, "candidate"), logs_of(evidence, "itself")

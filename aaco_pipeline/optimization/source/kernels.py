@@ -33,11 +33,11 @@ class Loop:
     """A loop in a kernel's own body; loops in lambdas and macros are excluded.
 
     `identifier` counts loops by nesting (`loop2.1` is the first loop in the kernel's second): edits outside the kernel
-    do not change it. `span` begins at the loop's keyword, `body` is its statement with braces where there are some.
-    `trip_count` is set where header and body prove it, with macros as this file defines them. `innermost`: no loop
-    inside, nor in a function of this file called inside, whose trip count is not proven. `safe`: copies of the body
-    may follow one another without a test between them; otherwise `reason` says why not, with its line. `pragma` is the
-    unrolling pragma that it already carries.
+    do not change it. `span` begins at the loop's keyword; `body` is its statement, including any braces. `trip_count`
+    is set if header and body prove it, with macros as this file defines them. `innermost`: contains no loop with an
+    unproven trip count, not even in a called function of this file. `safe`: copies of the body may follow one another
+    without a test between them; otherwise `reason` explains why not, with its line. `pragma` is the existing unrolling
+    pragma.
     """
 
     identifier: str
@@ -57,10 +57,11 @@ class Loop:
 class Kernel:
     """A `__global__` function that the source defines.
 
-    `span` is the whole definition, from `template`, `extern "C"` or the first attribute to the closing brace; `body`
-    has its braces; `name_span` is the name in the declarator. `parameter_spans` run beside `parameters`. `scope` names
-    the namespaces around it. `barriers`, `cross_lane` and `atomics` are the lines where the kernel, or a function of
-    this file that it calls, has one. `damaged` are lines that the grammar does not understand: no loop is then safe.
+    `span` is the complete definition, from `template`, `extern "C"` or the first attribute to the closing brace; `body`
+    includes its braces; `name_span` is the name in the declarator. `parameter_spans` correspond to `parameters`.
+    `scope` names the enclosing namespaces. `barriers`, `cross_lane` and `atomics` are the lines at which the kernel, or
+    a function of this file that it calls, contains such an operation. `damaged` are lines that the grammar does not
+    understand: no loop is then safe.
     """
 
     name: str
