@@ -31,7 +31,7 @@ class Subject:
 
     @property
     def source(self) -> bytes:
-        """The whole source."""
+        """The complete source."""
         return self.reading.text.source
 
     def line(self, token: Token) -> int:

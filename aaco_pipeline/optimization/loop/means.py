@@ -35,7 +35,7 @@ class Ruling:
     """The timing rule's ruling on recorded pairs.
 
     `passed`: faster by the threshold or more; for A/A, that identical code was not found to differ. `speedup_ratio` is
-    baseline time / candidate time with its interval; null where the pairs give none. `guard` says what stopped it.
+    baseline time / candidate time with its interval; null if the pairs give none. `guard` is the reason for stopping.
     """
 
     passed: bool

@@ -112,9 +112,9 @@ machine is too noisy to decide."""
 
 @dataclass
 class Outcome:
-    """The result of a search. `held` is the last accepted version, or the baseline; null where that failed.
+    """The result of a search. `held` is the last accepted version, or the baseline; null if that failed.
 
-    `whole` is the decision on several accepted changes together; null where there are none or only one.
+    `whole` is the decision on several accepted changes together; null if there are none or only one.
     """
 
     end: End

@@ -23,7 +23,7 @@ class Restrict:
     name: Final = "restrict"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
+        """Yield candidates, and the reasons if there are none. Refused if the source has no such kernel."""
         subject = subject_of(task)
         pointers = [index for index, parameter in enumerate(subject.kernel.parameters) if parameter.pointer]
         if len(pointers) < 2:
@@ -93,7 +93,7 @@ class LaunchBounds:
     name: Final = "launch_bounds"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
+        """Yield candidates, and the reasons if there are none. Refused if the source has no such kernel."""
         kernel = parse(task.source).kernel(task.kernel)
         work_items, present = prod(task.block), kernel.launch_bounds
         if work_items % task.wavefront_size:
@@ -137,7 +137,7 @@ class Unrolling:
     name: Final = "unrolling"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
+        """Yield candidates, and the reasons if there are none. Refused if the source has no such kernel."""
         kernel = parse(task.source).kernel(task.kernel)
         if not kernel.loops:
             yield NotApplicable(self.name, f"the kernel {task.kernel} has no loop")
@@ -177,7 +177,7 @@ class BlockSize:
     name: Final = "block_size"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
+        """Yield candidates, and the reasons if there are none. Refused if the source has no such kernel."""
         try:
             most = _most_work_items(subject_of(task))
         except Otherwise as error:
@@ -192,7 +192,7 @@ class BlockSize:
 
 
 def _most_work_items(subject: Subject) -> int:
-    """Return the largest workgroup that the bounds allow. Otherwise, where another size may change the result."""
+    """Return the largest workgroup that the bounds allow. Raises Otherwise if another size may change it."""
     kernel = subject.kernel
     if subject.task.block[1:] != (1, 1):
         raise Otherwise("the kernel is launched in workgroups of more than one dimension")

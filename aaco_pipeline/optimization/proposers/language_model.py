@@ -78,7 +78,7 @@ class Unroll(_Form):
 
 
 class LaunchBounds(_Form):
-    """`__launch_bounds__(most_work_items, resident)`; the second is left out where it is null."""
+    """`__launch_bounds__(most_work_items, resident)`; the second is omitted if null."""
 
     kind: Literal["launch_bounds"]
     most_work_items: Annotated[int, Field(ge=1, le=1024)]
@@ -141,7 +141,7 @@ def _objects(text: str) -> list[Any]:
 
 
 def _refusal(error: ValidationError) -> str:
-    """Say where the answer is wrong and how, without quoting it."""
+    """Describe the errors in an answer without quoting it."""
     first = error.errors(include_input=False, include_context=False, include_url=False)[0]
     return _printable(f"{'.'.join(map(str, first['loc']))[:80]}: {first['msg'][:200]}")
 
@@ -194,7 +194,7 @@ def conversation(task: Task, kernel: Kernel, proposed: tuple[str, ...] = ()) -> 
 
 
 def repair(task: Task, kernel: Kernel, candidate: Candidate, text: bytes, refused: Refused) -> tuple[Message, ...]:
-    """Ask for a repair of `candidate`, whose kernel is `text`: first as it was, then what was wrong."""
+    """Ask for a repair of `candidate`, whose kernel is `text`: first the candidate, then its error."""
     system, first = conversation(task, kernel)
     wrong = [
         _quote(f"Your change ({_plain(candidate.transformation)})", text.decode("utf-8", errors="replace")),
@@ -242,7 +242,7 @@ def _evidence(evidence: Any) -> str:
 
 
 def _attempts(task: Task) -> list[str]:
-    """List what was tried, the newest last. Decisions quote compilers, and these quote the source."""
+    """List the attempts, newest last. Decisions quote compilers, which quote the source."""
     lines = [
         f"{candidate.proposer}: {candidate.transformation} -> {decision[:_LONGEST_DECISION]}"
         for candidate, decision in task.attempts[-_MOST_ATTEMPTS:]
@@ -291,7 +291,7 @@ class LanguageModelProposer:
             yield NotApplicable(self.name, str(error))
 
     def repair(self, task: Task, candidate: Candidate, refused: Refused) -> Candidate | NotApplicable:
-        """Ask for the candidate as it should have been; `refused` says what was wrong with it."""
+        """Ask for a corrected candidate; `refused` is the reason for its refusal."""
         try:
             kernel = self._kernel(task)
             end = len(candidate.source) - (len(task.source) - kernel.span.end)

@@ -37,7 +37,7 @@ class LdsPadding:
     name: Final = "lds_padding"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
+        """Yield candidates, and the reasons if there are none. Refused if the source has no such kernel."""
         subject = subject_of(task)
         arrays = list(_arrays(subject))
         if subject.kernel.dynamic_lds or not arrays:
@@ -124,7 +124,7 @@ def _within(node: Node, outer: Node) -> bool:
 
 
 def _row_and_column(subject: Subject, place: Node) -> tuple[Node, Node]:
-    """Return the indices of `t[row][column]` around the name `t`. Otherwise, where more than the element is used."""
+    """Return the indices of `t[row][column]` around the name `t`. Raises Otherwise for other uses."""
     otherwise = Otherwise(f"is used on line {subject.line(place)} other than by row and column")
     indices: list[Node] = []
     inner = place

@@ -240,7 +240,7 @@ class Accumulators:
     name: Final = "accumulators"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
+        """Yield candidates, and the reasons if there are none. Refused if the source has no such kernel."""
         subject, skipped = subject_of(task), list[NotApplicable]()
         found = _suited(subject, self.name, lambda loop: reduction_of(subject, loop), skipped)
         yield from skipped
@@ -316,7 +316,7 @@ class VectorLoads:
     name: Final = "vector_loads"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
+        """Yield candidates, and the reasons if there are none. Refused if the source has no such kernel."""
         subject, skipped = subject_of(task), list[NotApplicable]()
         found = _suited(subject, self.name, lambda loop: _with_loads(subject, loop), skipped)
         yield from skipped

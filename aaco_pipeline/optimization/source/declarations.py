@@ -306,7 +306,7 @@ def _words(node: Node | None) -> frozenset[str]:
 
 
 def _owners(operator: Node) -> frozenset[str]:
-    """Return the classes of this file that an operator works on; empty where it names none."""
+    """Return the classes of this file that an operator works on; empty if it names none."""
     if (around := class_around(operator)) is not None:
         return frozenset({around} - {""})
     head = text_of(field(operator, "declarator"))

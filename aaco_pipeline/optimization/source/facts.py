@@ -1,4 +1,4 @@
-"""Facts of a whole source: its names, functions and integer constants."""
+"""Facts of a complete source: its names, functions and integer constants."""
 
 import operator
 import re
@@ -113,7 +113,7 @@ MOST_ROUNDS: Final = 16
 
 @dataclass(frozen=True)
 class Facts:
-    """Names, functions and constants of a whole source.
+    """Names, functions and constants of a complete source.
 
     `functions` are the bodies of a name's overloads, lambdas among them; `operators` may run without being named.
     `variables` are the names that are declared as anything but a function, `objects` those among them that are of this
@@ -287,7 +287,7 @@ def _initialized(node: Node) -> Iterator[tuple[str, Node, bool]]:
 def _arrays(
     text: Text, parts: Sequence[Part], constants: Mapping[str, Constant], variables: Counter[str]
 ) -> dict[str, Constant | None]:
-    """Find arrays that are declared once, with their first extent where it is constant."""
+    """Find arrays that are declared once, with their first extent if it is constant."""
     found: dict[str, Constant | None] = {}
     for part, node in all_nodes(parts):
         name = field(node, "declarator") if node.type == "array_declarator" else None

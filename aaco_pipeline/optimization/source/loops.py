@@ -153,7 +153,7 @@ def _step(facts: Facts, part: Part, node: Node | None, name: str) -> tuple[str, 
 
 
 def _values(first: int, sign: str, bound: int, step: str, by: int) -> tuple[int, int, int] | None:
-    """Count the passes, with the variable's value in the last one and after it; None where the loop does not end."""
+    """Count the passes, with the variable's value in the last one and after it; None if the loop does not end."""
     if step == "+":
         if sign == "!=":
             count, rest = divmod(bound - first, by)
@@ -238,7 +238,7 @@ class Loops:
         self._facts = facts
         self._part = part
         self._finder = hazards
-        #: The hazards of the whole body.
+        #: The hazards of the entire body.
         self.hazards: Final = hazards.of(part, part.node)
         self._counts: dict[tuple[int, int], int | None] = {}
 
@@ -393,7 +393,7 @@ def _leaves(loop: Node) -> Iterator[Node]:
 
 
 def _last_group(tokens: Sequence[Token]) -> int | None:
-    """Find the bracket that the last token closes; None where that is not a round bracket."""
+    """Find the bracket that the last token closes; None if that is not a round bracket."""
     if not tokens or tokens[-1].text != ")":
         return None
     depth = 0

@@ -289,7 +289,7 @@ class Macros(dict[str, list[Macro]]):
 
 
 def macros_of(text: Text) -> Macros:
-    """Collect every definition of every macro, in any branch. Refused where one redefines a keyword."""
+    """Collect every definition of every macro, in any branch. Refused if one redefines a keyword."""
     found: dict[str, list[Macro]] = defaultdict(list)
     for directive in text.directives:
         if directive.name != "define":
@@ -359,7 +359,7 @@ def _is_specifier(name: str, macros: Macros) -> bool:
 
 
 def _macros_beside_specifiers(macro: Macro, macros: Macros) -> set[str] | None:
-    """Return the macros that a body uses beside specifiers; None where it has anything else."""
+    """Return the macros that a body uses besides specifiers; None if it contains anything else."""
     index, body, used = 0, macro.body, set[str]()
     while index < len(body):
         word = body[index].text
@@ -411,7 +411,7 @@ def code_alone(text: Text, macros: Macros) -> bytes:
 
 
 def _is_statement(name: str, macros: Macros) -> bool | None:
-    """Return whether a macro that ends as a statement does takes arguments; None where it is something else.
+    """Return whether a macro that ends as a statement does takes arguments; None if it is something else.
 
     Without arguments, some of its definitions may be empty: a fence or a check that is switched off.
     """

@@ -1,6 +1,6 @@
-"""NVIDIA's CUPTI beside a program: finds its headers and library, compiles what is injected, sets the environment.
+"""NVIDIA's CUPTI for a program: find headers and library, compile the injected library, set the environment.
 
-What the library does inside the program is `injection.cpp`; what it writes is read by
+`injection.cpp` is the library inside the program; its output is read by
 `aaco_pipeline.formats.cupti`.
 """
 
