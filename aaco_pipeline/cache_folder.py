@@ -1,7 +1,8 @@
 """The cache folder, and the only access to code that is built once and executed later.
 
-Whoever can change such code, or the path to it, runs as the user who executes it. So nothing is executed that another
-user could have put there: native code, models and compiled templates all come through `own_code` and `kept_code`.
+Anyone who can change such code, or the path to it, runs code as the user who executes it. Therefore nothing is executed
+that another user could have put there: native code, models and compiled templates all come through `own_code` and
+`kept_code`.
 """
 
 import atexit
@@ -20,10 +21,10 @@ from typing import Final
 
 from aaco_pipeline.errors import UsageError
 
-#: Places for a private folder if others can change the one for temporary files.
+#: Candidates for a private folder if others can change the default folder for temporary files.
 _TEMPORARY: Final = ("/tmp", "/var/tmp")
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Opening never waits for the writer of a pipe.
+#: Opening a pipe does not block until it has a writer.
 _OPEN_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIGEST: Final = ".sha256"
 
@@ -33,7 +34,7 @@ def default_cache_dir() -> Path:
     if chosen := os.environ.get("AACO_CACHE"):
         return Path(chosen)
     shared = os.environ.get("XDG_CACHE_HOME", "")
-    if Path(shared).is_absolute():  # the convention says to ignore a relative one
+    if Path(shared).is_absolute():  # the XDG specification says to ignore relative paths
         return Path(shared) / "aaco"
     try:
         return Path.home() / ".cache" / "aaco"
@@ -44,9 +45,9 @@ def default_cache_dir() -> Path:
 
 
 def own_folder(name: str) -> Path | None:
-    """A folder in the cache that only this user and root can change or replace, created if missing; None if impossible.
+    """Return a cache folder that only this user and root can change or replace, or None; create it if missing.
 
-    Its path has no links and stays valid; see `_checked_folder`.
+    Its path contains no links and stays valid; see `_checked_folder`.
     """
     try:
         folder = _own_folder(name)
@@ -56,10 +57,10 @@ def own_folder(name: str) -> Path | None:
 
 
 def own_code(name: str, build: Callable[[Path], object]) -> Path:
-    """The path of a file of code that nobody else can have written or can change, made by `build` where it is missing.
+    """Return the path of a code file that nobody else can have written or can change; `build` creates it if missing.
 
-    Where the cache is not this user's own, or cannot be written, the file is made in a private folder that goes with
-    this process, and one line on standard error says so.
+    If the cache does not belong to this user or is not writable, the file is created in a private folder that is
+    removed when this process exits, and one line on standard error reports this.
 
     Args:
         name: path within the cache; names all that the file is made from, by a digest.
@@ -67,7 +68,6 @@ def own_code(name: str, build: Callable[[Path], object]) -> Path:
 
     Raises:
         UsageError: there is no folder to keep the file in.
-
     """
     folder, _, file = name.rpartition("/")
     try:
@@ -83,7 +83,7 @@ def own_code(name: str, build: Callable[[Path], object]) -> Path:
 
 
 def kept_code(name: str) -> bytes | None:
-    """The content of a file that `own_code` made in the cache; None if there is none that may be executed."""
+    """Return the content of a file that `own_code` created in the cache, or None if none may be executed."""
     folder, _, file = name.rpartition("/")
     own = own_folder(folder)
     return None if own is None else _whole(own / file)
@@ -91,9 +91,9 @@ def kept_code(name: str) -> bytes | None:
 
 @cache
 def private_folder() -> Path:
-    """This process's folder for what the cache cannot keep, removed at exit. Its first use is reported.
+    """Return this process's folder for files the cache cannot hold; removed at exit, first use is reported.
 
-    UsageError if another user could replace every folder for temporary files.
+    Raises UsageError if another user could replace every folder for temporary files.
     """
     try:
         folder = temporary_folder("aaco-code-")
@@ -113,7 +113,7 @@ def private_folder() -> Path:
 def temporary_folder(prefix: str) -> Path:
     """Create a temporary folder that no other user may enter, rename or replace.
 
-    UsageError if another user could replace the content of every folder for temporary files.
+    Raises UsageError if another user could replace the content of every folder for temporary files.
     """
     for place in dict.fromkeys((tempfile.gettempdir(), *_TEMPORARY)):
         with suppress(OSError):
@@ -137,7 +137,7 @@ def _shown() -> str:
 def _own_folder(name: str) -> Path:
     try:
         return _checked_folder(default_cache_dir(), name)
-    except UsageError as error:  # no home
+    except UsageError as error:  # no home directory
         raise FileNotFoundError(errno.ENOENT, str(error)) from error
 
 
@@ -146,8 +146,8 @@ def _checked_folder(top: Path, name: str, *, is_shared: bool = False) -> Path:
 
     `top` and its content must belong to this user, unless it `is_shared`; folders above belong to root or this user.
     """
-    # Resolve links first, whoever made them, then check and use only their targets. Each checked name lies in a folder
-    # that only root and this user may change, so it stays safe afterwards.
+    # Resolve links first, regardless of owner, then check and use only their targets. Only root and this user may
+    # change the folders of the checked names, so the names stay safe afterwards.
     whole = Path(os.path.realpath(top))
     above = len(whole.parts) - (0 if is_shared else 1)
     path = Path("/")
@@ -173,15 +173,16 @@ def _entered(folder: int, name: str) -> int:
     try:
         return os.open(name, _OPEN_FOLDER, dir_fd=folder)
     except FileNotFoundError:
-        with suppress(FileExistsError):  # another process was faster; its owner is checked
+        with suppress(FileExistsError):  # another process created it first; its owner is checked
             os.mkdir(name, 0o700, dir_fd=folder)
     return os.open(name, _OPEN_FOLDER, dir_fd=folder)
 
 
 def _is_own(status: os.stat_result, *, is_above: bool = False) -> bool:
-    """Return whether only this user can change a file; access lists show in the group's bits.
+    """Return whether only this user can change a file; access control lists show up in the group bits.
 
-    Above a cache it may be root's, or sticky like /tmp, where nobody can replace another's names.
+    A folder above the cache may belong to root, or be sticky like /tmp, so that nobody can replace another user's
+    files.
     """
     if is_above and status.st_uid == 0:
         return not status.st_mode & 0o022 or bool(status.st_mode & stat.S_ISVTX)
@@ -204,13 +205,13 @@ def _made(folder: Path, name: str, build: Callable[[Path], object]) -> Path:
 
 
 def _whole(path: Path) -> bytes | None:
-    """The content of a file if it matches its digest; a crash may leave only part of it."""
+    """Return the content of a file if it matches its digest; a crash may leave a truncated file."""
     content, digest = _own_content(path), _own_content(path.with_name(path.name + _DIGEST))
     return content if content is not None and digest == _sha256(content).encode() else None
 
 
 def _own_content(path: Path) -> bytes | None:
-    """The content of a regular file of this user in a private folder, without a second name elsewhere."""
+    """Return the content of a regular file in a private folder that belongs to this user and has no other hard link."""
     try:
         file = os.open(path, _OPEN_FILE)
     except OSError:

@@ -1,4 +1,4 @@
-"""The one Definitions object: assets, checks, jobs, sensors and resources put together.
+"""The single Definitions object, assembled from assets, checks, jobs, sensors and resources.
 
 Nothing is defined here; tests build their own with `build_definitions(resource_overrides=…)`.
 """
@@ -31,9 +31,9 @@ from aaco_pipeline.resources.measure.runner import InferenceRunner
 
 
 def build_definitions(*, resource_overrides: Mapping[str, Any] | None = None) -> dg.Definitions:
-    """The code location. `resource_overrides` replaces resources by name: `lake`, `runner`.
+    """Return the code location. `resource_overrides` replaces resources by name: `lake`, `runner`.
 
-    Without them the lake and the settings are those of the folder that Dagster runs in, looked for when first used.
+    Without overrides, the lake and the settings are those of Dagster's working directory, located on first use.
     """
     return dg.Definitions(
         assets=[*stage_assets(), *CAMPAIGN_ASSETS, optimization],

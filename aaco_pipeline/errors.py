@@ -1,7 +1,7 @@
 """Expected errors, one small class per exit code of the `aaco` command.
 
-An error is raised and worded where the fact is known (what, where, what to do); the command only prints it and exits
-with `exit_code`.
+Errors are raised and worded where the facts are known (what failed, where, and how to fix it); the command only prints
+the message and exits with `exit_code`.
 """
 
 from typing import ClassVar
@@ -13,7 +13,7 @@ class AacoError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str) -> None:
-        # Messages of libraries and names of files may contain line breaks.
+        # Library messages and file names may contain line breaks.
         super().__init__(" ".join(message.splitlines()))
 
 
@@ -36,17 +36,17 @@ class UnavailableError(AacoError):
 
 
 class CaptureError(AacoError):
-    """A capture (a foreign file or folder) cannot be read."""
+    """A capture (a file or folder from another tool) cannot be read."""
 
     exit_code: ClassVar[int] = 6
 
 
 class SourceError(CaptureError):
-    """The system could not read a capture's files (permissions, a disk, an unfinished copy); no verdict on them."""
+    """The system could not read a capture's files (permissions, disk errors, an unfinished copy); they may be valid."""
 
 
 class IncompleteError(AacoError):
-    """A recording is inconsistent or incomplete, and does not support some answers."""
+    """A recording is inconsistent or incomplete and cannot answer some questions."""
 
     exit_code: ClassVar[int] = 9
 

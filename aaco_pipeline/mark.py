@@ -1,7 +1,7 @@
-"""Marks that a program sets in its own recording by `aaco record`; run as a module it prints where aaco_mark.h is.
+"""Marks that a program sets in its own `aaco record` recording; run as a module, it prints the folder of aaco_mark.h.
 
-In Python `from aaco_pipeline.mark import iteration, mark, phase`; in C and C++ `#include <aaco_mark.h>`, compiled with
-`-I"$(python -m aaco_pipeline.mark)"`. They are described in docs/marks.md.
+In Python, use `from aaco_pipeline.mark import iteration, mark, phase`; in C and C++, `#include <aaco_mark.h>`, compiled
+with `-I"$(python -m aaco_pipeline.mark)"`. See docs/marks.md.
 """
 
 from pathlib import Path

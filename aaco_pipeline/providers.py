@@ -6,5 +6,5 @@ CPU_PROVIDER: Final = "CPUExecutionProvider"
 MIGRAPHX_PROVIDER: Final = "MIGraphXExecutionProvider"
 ROCM_PROVIDER: Final = "ROCMExecutionProvider"
 CUDA_PROVIDER: Final = "CUDAExecutionProvider"
-#: Providers that take a `device_id`.
+#: Providers that accept a `device_id`.
 GPU_PROVIDERS: Final = (MIGRAPHX_PROVIDER, ROCM_PROVIDER, CUDA_PROVIDER, "TensorrtExecutionProvider")

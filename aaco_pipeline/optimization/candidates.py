@@ -1,16 +1,16 @@
-"""A changed source, who proposed it, and what refuses it."""
+"""A changed source, its proposer, and the refusal of a guard."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-#: Parts of a kernel's signature that a change may touch; neither changes how the kernel is called.
+#: Parts of a kernel's signature that a change may touch; neither affects how the kernel is called.
 SignatureChange = Literal["launch_bounds", "restrict"]
 Parameters = Mapping[str, int | str]
 
 
 class Refused(Exception):
-    """A guard refuses. `guard` is its stable name, `reason` a sentence that says why."""
+    """A guard's refusal. `guard` is its stable name, `reason` a sentence with the cause."""
 
     def __init__(self, guard: str, reason: str) -> None:
         super().__init__(f"{guard}: {reason}")
@@ -20,11 +20,11 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Candidate:
-    """The whole source after a change to `kernel`, and nothing else.
+    """The complete source after a change to `kernel` and nothing else.
 
-    `bit_exact` is set where the change keeps the order of floating-point operations, so that outputs must equal the
-    baseline's bits. `block` is set where the kernel is to be launched with another workgroup than its harness says.
-    `signature` declares which parts of the kernel's signature differ; no other part may.
+    `bit_exact` is set if the change keeps the order of floating-point operations, so outputs must equal the baseline's
+    bits. `block` is set if the kernel is launched with a workgroup other than its harness's. `signature` lists the
+    parts of the kernel's signature that differ; no other part may.
     """
 
     kernel: str
@@ -39,7 +39,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class NotApplicable:
-    """Why a proposer has nothing to propose for a kernel, or for one of its loops."""
+    """The reason why a proposer has nothing to propose for a kernel, or for one of its loops."""
 
     proposer: str
     reason: str
@@ -49,8 +49,8 @@ class NotApplicable:
 class Task:
     """A proposer's input. `evidence` holds a session's findings about the kernel (bound, stalls, occupancy), if any.
 
-    `attempts` are those made so far, oldest first: a candidate with the words of its decision. `block` is the workgroup
-    that the harness launches; `wavefront_size` is 64 on CDNA, 32 on NVIDIA, and what the target's header says on a CPU.
+    `attempts` are the attempts so far, oldest first: a candidate with the text of its decision. `block` is the
+    harness's workgroup; `wavefront_size` is 64 on CDNA, 32 on NVIDIA, and defined by the target's header on a CPU.
     """
 
     source: bytes
@@ -63,12 +63,12 @@ class Task:
     def candidate(
         self, proposer: str, what: str, source: bytes, parameters: Parameters, *, bit_exact: bool = True
     ) -> Candidate:
-        """Make a candidate of the task's kernel."""
+        """Build a candidate of the task's kernel."""
         return Candidate(self.kernel, source, proposer, what, bit_exact, parameters=parameters)
 
 
 class Proposer(Protocol):
-    """Proposes changes, lazily, in the order in which they should be tried."""
+    """Proposes changes lazily, in the order in which to try them."""
 
     @property
     def name(self) -> str: ...

@@ -1,4 +1,4 @@
-"""Rank kernels to work on: by their time on the critical path and their distance from the roof."""
+"""Rank kernels to work on by their time on the critical path and their distance from the roof."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -7,12 +7,12 @@ import polars as pl
 
 from aaco_pipeline.lake.contracts import polars_types
 
-#: Kernels that are listed, those that can save most.
+#: Number of kernels listed, largest possible savings first.
 MOST_KERNELS: Final = 20
 _MEMORY: Final = ("vector_loads", "restrict", "unrolling")
 _COMPUTE: Final = ("accumulators", "unrolling", "restrict")
-#: By what limits a kernel, the proposers (`aaco_pipeline.optimization.proposers`) that address it, the likeliest first.
-#: What is not here needs another algorithm, number format or launch, which none of them makes.
+#: Proposers (`aaco_pipeline.optimization.proposers`) that address each limiting resource, most promising first. Other
+#: limits require another algorithm, number format or launch, which no proposer provides.
 PROPOSERS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "latency": ("accumulators", "vector_loads", "unrolling", "block_size"),
     "occupancy": ("block_size", "launch_bounds"),
@@ -31,11 +31,12 @@ READS: Final = ("kernels", "kernel_stats", "dispatches", "critical_path", "what_
 
 
 def kernels_to_fix(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Rows of the table `kernels_to_fix` without the session, from the tables in `READS`.
+    """Compute rows of the table `kernels_to_fix`, without the session, from the tables in `READS`.
 
-    `saves_at_most_ns` is the lesser of critical_ns and total_ns x (1 - roof_ratio): nothing saves more than its time
-    without slack, and all dispatches together cannot be faster than their roof. Which of them are far from it is not
-    known, so the two are not multiplied. Where no roof is known it is null, and critical_ns stands for it in the order.
+    `saves_at_most_ns` is the smaller of critical_ns and total_ns x (1 - roof_ratio): a fix saves at most the time
+    without slack, and all dispatches together cannot be faster than their roof. The two are not multiplied, because it
+    is unknown which dispatches are far from the roof. If no roof is known, it is null and critical_ns determines the
+    order.
     """
     path = tables["critical_path"].filter(pl.col("activity_kind").cast(pl.String) == "dispatch")
     critical = (
@@ -62,7 +63,7 @@ def kernels_to_fix(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     found = found.with_columns(pl.col(pl.Categorical).cast(pl.String)).with_columns(
         critical_ns=critical_ns,
         headroom_ratio=headroom,
-        # min_horizontal would leave a null out, and a bound that is not known is none.
+        # min_horizontal would ignore a null, but an unknown bound is not the same as no bound.
         saves_at_most_ns=pl.when(critical_ns.is_not_null() & headroom.is_not_null()).then(
             pl.min_horizontal(critical_ns, (pl.col("total_ns") * headroom).round().cast(pl.Int64))
         ),
@@ -91,7 +92,7 @@ def same_kernel(recorded: str, name: str) -> bool:
 
 
 def _missing() -> pl.Expr:
-    """Describe what a row lacks to be more precise."""
+    """Describe the missing information that would make a row more precise."""
     lacking = (
         ("criticality", "its place on the critical path"),
         ("roof_ratio", "a roof: its work was not counted"),

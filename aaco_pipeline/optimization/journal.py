@@ -1,11 +1,11 @@
-"""The journal of a search: append-only lines of JSON, one a decision, each with all that is needed to decide it again.
+"""The journal of a search: append-only JSON lines, one per decision, each sufficient to repeat the decision.
 
-Kinds of lines, in their order: `begin` (the question, the source itself, the target, facts of the host), `baseline`
-(its build, its own check, its static figures), `aa` (identical code timed against itself), `not_applicable` (why a
-proposer had nothing to say), `attempt` (a candidate with its text, what each guard saw, raw pairs, the decision),
-`whole` (several accepted changes timed together), `end` (why the search ended, and the resulting source's hash). `line`
-counts them from 0 and `at_ns` is the time since the search began. A search that was killed leaves no `end`, and half a
-line at most, which is reported and skipped.
+Kinds of lines, in order: `begin` (the question, the source itself, the target, host facts), `baseline` (its build, its
+own check, its static figures), `aa` (identical code timed against itself), `not_applicable` (why a proposer had no
+proposal), `attempt` (a candidate with its text, the guards' observations, raw pairs, the decision), `whole` (several
+accepted changes timed together), `end` (why the search ended, and the resulting source's hash). `line` counts them from
+0, and `at_ns` is the time since the search began. A killed search leaves no `end`, and at most one incomplete line,
+which is reported and skipped.
 """
 
 import json
@@ -16,17 +16,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-#: Grows when the meaning of a line changes; a newer journal is refused.
+#: Incremented when the meaning of a line changes; newer journals are refused.
 VERSION: Final = 1
 
 
 class JournalError(ValueError):
-    """A file is not a journal, or one that this version cannot read."""
+    """A file is not a journal, or this version cannot read it."""
 
 
 @dataclass(frozen=True)
 class Journal:
-    """The lines of a journal. `notes` say what was skipped; without `is_ended` the search was broken off."""
+    """The lines of a journal. `notes` describe skipped lines; if `is_ended` is False, the search was interrupted."""
 
     lines: tuple[Mapping[str, Any], ...]
     notes: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Journal:
 
 
 class JournalWriter:
-    """Appends lines to a new file, each on the disk before the search goes on. OSError when that cannot be."""
+    """Appends lines to a new file, each flushed to disk before the search continues. OSError if that fails."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor: Final = os.open(
@@ -53,7 +53,7 @@ class JournalWriter:
         self._lines = 0
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Append one line; it is whole and synced when this returns."""
+        """Append one line; it is complete and synced when this returns."""
         line = json.dumps({"line": self._lines, **record}, allow_nan=False).encode("ascii") + b"\n"
         while line:
             line = line[os.write(self._descriptor, line) :]
@@ -70,7 +70,7 @@ class JournalWriter:
 
 
 def read_journal(content: bytes) -> Journal:
-    """The lines of a journal. The rest of a killed search is skipped and reported; JournalError for anything else."""
+    """Read a journal's lines. An incomplete last line is skipped and reported; JournalError for any other damage."""
     *whole, rest = content.split(b"\n")
     notes = (f"the last line is half, {len(rest)} bytes: the search was killed while it was written",) if rest else ()
     lines = []
@@ -90,10 +90,10 @@ def read_journal(content: bytes) -> Journal:
 
 
 def text_of(source: bytes) -> str:
-    """A source as text for JSON, from which `bytes_of` makes the same bytes whatever they are."""
+    """Return a source as text for JSON, from which `bytes_of` restores exactly the same bytes."""
     return source.decode("utf-8", "surrogateescape")
 
 
 def bytes_of(text: str) -> bytes:
-    """The bytes of a source that the journal holds."""
+    """Return the bytes of a source in the journal."""
     return text.encode("utf-8", "surrogateescape")

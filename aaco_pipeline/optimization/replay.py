@@ -1,6 +1,6 @@
 """One captured dispatch: read and check its folder, plan its address ranges, compare two states of its memory.
 
-rocm-perf-lab's isolate tool and kerncap write such folders. Nothing here runs a kernel: that is
+Such folders are written by rocm-perf-lab's isolate tool and kerncap. Nothing here runs a kernel: see
 `aaco_pipeline.resources.replay`.
 """
 
@@ -79,7 +79,7 @@ class Region(_Read):
 
     @property
     def file(self) -> str:
-        """The file of its content, below the capture's folder."""
+        """Return the file of its content, below the capture's folder."""
         return f"{MEMORY}/region_{self.base:x}.bin"
 
 
@@ -109,7 +109,7 @@ class _Regions(_Read):
 
 @dataclass(frozen=True)
 class Pointer:
-    """A pointer among the kernel's arguments, and the region that it points into; None where no region holds it."""
+    """A pointer among the kernel's arguments, and the region that it points into; None if no region contains it."""
 
     slot: Slot
     address: int
@@ -118,7 +118,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Finding:
-    """A defect of a capture. A `fault` makes its replay another program; a `note` is worth knowing."""
+    """A defect of a capture. A `fault` invalidates its replay; a `note` is informational."""
 
     severity: Literal["fault", "note"]
     what: str
@@ -126,7 +126,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class DispatchCapture:
-    """A captured dispatch that was read and checked. `slots` is None where the layout does not state arguments."""
+    """A captured dispatch, read and checked. `slots` is None if the layout does not describe the arguments."""
 
     folder: Path
     layout: Literal["kerncap", "rocm-perf-lab"]
@@ -140,12 +140,12 @@ class DispatchCapture:
 
     @property
     def workgroups(self) -> tuple[int, int, int]:
-        """Workgroups in each dimension: the last of a dimension may be partly filled."""
+        """Return the workgroups in each dimension: the last of a dimension may be partly filled."""
         x, y, z = (-(-grid // block) for grid, block in zip(self.dispatch.grid, self.dispatch.block, strict=True))
         return x, y, z
 
     def pointers(self) -> Iterator[Pointer]:
-        """The kernel's pointer arguments, null ones left out, each with the region that holds its address."""
+        """Return the kernel's non-null pointer arguments, each with the region that contains its address."""
         for slot in self.slots or ():
             end = slot.offset + _POINTER_BYTES
             if slot.value_kind not in _POINTS or slot.size != _POINTER_BYTES or end > len(self.kernarg):
@@ -155,13 +155,13 @@ class DispatchCapture:
                 yield Pointer(slot, address, self.holds(address))
 
     def holds(self, address: int) -> Region | None:
-        """The region that an address lies in; the smallest where several overlap."""
+        """Return the region that contains an address; the smallest if several overlap."""
         found = [one for one in self.regions if one.base <= address < one.end]
         return min(found, key=lambda one: one.size, default=None)
 
 
 def read_capture(folder: Path) -> DispatchCapture:
-    """Read and check the folder of a captured dispatch. CaptureError with one line when it cannot be used at all."""
+    """Read and check the folder of a captured dispatch. CaptureError in one line if it is unusable."""
     if not folder.is_dir():
         raise CaptureError(f"{folder}: there is no such folder; name the folder that holds {DISPATCH}")
     dispatch = _parsed(folder / DISPATCH, Dispatch)
@@ -275,7 +275,7 @@ LEAST_GRANULARITY_BYTES: Final = 4096
 
 @dataclass(frozen=True)
 class Reservation:
-    """One range of whole granules, and the regions that lie in it, in the order of their addresses."""
+    """One range of complete granules, and the regions in it, sorted by address."""
 
     base: int
     size: int
@@ -287,10 +287,10 @@ class Reservation:
 
 
 def plan(regions: Iterable[Region], granularity_bytes: int = LEAST_GRANULARITY_BYTES) -> tuple[Reservation, ...]:
-    """Reservations that cover all regions: aligned, disjoint, in the order of their addresses.
+    """Return reservations that cover all regions: aligned, disjoint, sorted by address.
 
     Regions that share a granule, overlap or touch are one reservation: a second one in the same granule would fail.
-    UsageError when the granularity is no power of two of at least 4,096 bytes.
+    Raises UsageError if the granularity is not a power of two of at least 4,096 bytes.
     """
     if granularity_bytes < LEAST_GRANULARITY_BYTES or granularity_bytes & (granularity_bytes - 1):
         raise UsageError(f"granularity {granularity_bytes}: give a power of two from {LEAST_GRANULARITY_BYTES} on")
@@ -331,9 +331,9 @@ class RegionDifference:
 def region_differences(
     first: DispatchCapture, second: DispatchCapture, dtype: str | None = None
 ) -> tuple[RegionDifference, ...]:
-    """Each region of either capture, by address. Contents are read in chunks; memory is bounded by one.
+    """Compare each region of both captures, by address. Contents are read in chunks, which bounds the memory.
 
-    As numbers NaN equals NaN of the same bits only. UsageError for a type that is not one of `DTYPES`.
+    As numbers, NaN equals only NaN with the same bits. UsageError for a type that is not one of `DTYPES`.
     """
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"--dtype {dtype}: give one of {', '.join(DTYPES)}")
@@ -380,7 +380,7 @@ def _difference(first: Path, second: Path, region: Region, dtype: str | None) ->
 def _as_numbers(
     pair: tuple[NDArray[np.uint8], NDArray[np.uint8]], other: NDArray[np.bool_], dtype: np.dtype[np.generic]
 ) -> tuple[int, float | None]:
-    """Elements with a byte that differs, and the greatest difference of those that are numbers on both sides."""
+    """Count elements with a differing byte, and find the greatest difference where both are numbers."""
     whole = len(other) // dtype.itemsize * dtype.itemsize
     differs = other[:whole].reshape(-1, dtype.itemsize).any(axis=1)
     left, right = (np.asarray(side[:whole].view(dtype)[differs], dtype=np.float64) for side in pair)

@@ -1,6 +1,6 @@
-"""A kernel's call with its data, and where it is built and run.
+"""A kernel's call with its data, and the interfaces that build and run it.
 
-Harnesses make calls; the targets that run them are in `aaco_pipeline.resources.targets`.
+Harnesses create calls; the targets that run them are in `aaco_pipeline.resources.targets`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Role = Literal["in", "out", "inout"]
 Content = NDArray[np.generic]
 Block = tuple[int, int, int]
-#: Orders of work-items and workgroups; a greater number is what a permutation is drawn from, up to `MOST_ORDER`.
+#: Orders of work-items and workgroups; a larger number seeds a permutation, up to `MOST_ORDER`.
 ASCENDING: Final = 0
 DESCENDING: Final = 1
 MOST_ORDER: Final = 2**32 - 1
@@ -54,12 +54,12 @@ Argument = Buffer | Scalar
 
 @dataclass(frozen=True)
 class Circumstances:
-    """Circumstances that differ from use to use; no right answer depends on them. Targets vary those that they can.
+    """Circumstances that vary between uses; no correct result depends on them. Targets vary those that they can.
 
-    `order` is that in which workgroups run, and the work-items of each between its barriers. `is_aligned`: all buffers
-    begin at a multiple of 256 bytes, as device memory does, in place of ending where a page ends. `keeps_lds`: local
-    data share holds what the process's call before this one left, in place of poison. `before` is what `out` buffers
-    hold before the call, by name; poison where it has none.
+    `order` is the order of workgroups, and of each one's work-items between barriers. `is_aligned`: all buffers begin
+    at a multiple of 256 bytes, like device memory, instead of ending at the end of a page. `keeps_lds`: local data
+    share holds the values left by the process's previous call instead of poison. `before` is the content of `out`
+    buffers before the call, by name; poison if missing.
     """
 
     order: int = ASCENDING
@@ -72,7 +72,7 @@ class Circumstances:
 class Call:
     """A launch with its arguments in the kernel's order, and the contents of every `in` and `inout` buffer by name.
 
-    Two calls of the same `arguments`, `launch` and `circumstances` run in the same buffers, at the same addresses.
+    Two calls with the same `arguments`, `launch` and `circumstances` run in the same buffers, at the same addresses.
     """
 
     launch: Launch
@@ -83,14 +83,13 @@ class Call:
 
 @dataclass(frozen=True)
 class Execution:
-    """The result of a call: each `out` and `inout` buffer as it was left, and the call's duration.
+    """The result of a call: the final content of each `out` and `inout` buffer, and the call's duration.
 
-    `duration_ns` is what the target says it is (`Target.clock`): the process's CPU time on `cpu`, the GPU's own time on
-    a GPU, null where a target measures no time. `poison` has the bytes that each element of an `out` buffer held before
-    the call, by name; a target whose poison is `correctness.poison`'s leaves it empty. `before` is what it held in
-    place of poison, where the call asked for that and the target did it. `conditions` is the state of the device as the
-    call ended (clocks in MHz, power in mW, °C, throttle reasons), where the target can read it; a value that could not
-    be read is null.
+    `duration_ns` is defined by the target (`Target.clock`): the process's CPU time on `cpu`, the GPU's own time on a
+    GPU, null if a target measures no time. `poison` has the bytes of each element of an `out` buffer before the call,
+    by name; it is empty if the target uses `correctness.poison`. `before` is the content used instead of poison, if the
+    call requested that and the target supports it. `conditions` is the state of the device at the end of the call
+    (clocks in MHz, power in mW, °C, throttle reasons), if the target can read it; unreadable values are null.
     """
 
     outputs: Mapping[str, Content]
@@ -105,7 +104,7 @@ TargetName = Literal["amd", "cuda", "cpu", "amd-emulated"]
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a kernel: its type as written, without its name and qualifiers of the pointer itself."""
+    """A parameter of a kernel: its type as written, without its name and the qualifiers of the pointer itself."""
 
     name: str
     type: str
@@ -125,10 +124,11 @@ class Layout:
 
 @dataclass(frozen=True)
 class Build:
-    """A kernel that is built: the file to load, the compiler with its version and flags, and digests of both ends.
+    """A built kernel: the file to load, the compiler with its version and flags, and digests of source and code.
 
-    `code_sha256` is of the kernel's machine code alone, without addresses that a layout moves: two builds with the same
-    one run the same instructions. `resources` are registers, local data share and spills, where the compiler states it.
+    `code_sha256` covers only the kernel's machine code, without addresses that depend on the layout: two builds with
+    the same digest run the same instructions. `resources` are registers, local data share and spills, if the compiler
+    reports them.
     """
 
     target: TargetName
@@ -144,18 +144,19 @@ class Build:
 
 
 class Worker(Protocol):
-    """A fresh confined process with one build loaded. Buffers are made at the first call and kept."""
+    """A fresh confined process with one build loaded. Buffers are created at the first call and kept."""
 
     def run(self, call: Call) -> Execution:
-        """One call: contents written, outputs poisoned, kernel run, outputs read.
+        """Make one call: write contents, poison outputs, run the kernel, read outputs.
 
-        Refused when the process died, hung, touched what it may not (guard `memory`, `time`, `processes`, `inputs` …).
+        Raises Refused if the process died, hung or made an illegal access (guard `memory`, `time`, `processes`,
+        `inputs` …).
         """
         ...
 
 
 class Target(Protocol):
-    """Builds and runs kernels. `executed_on` marks every record made here; `clock` says what a duration is."""
+    """Builds and runs kernels. `executed_on` marks every record made here; `clock` describes the durations."""
 
     @property
     def name(self) -> TargetName: ...
@@ -167,16 +168,16 @@ class Target(Protocol):
     def wavefront_size(self) -> int: ...
 
     def build(self, source: bytes, kernel: str, parameters: Sequence[Parameter], layout: Layout, folder: Path) -> Build:
-        """Compile under limits of CPU, memory and time; Refused (guard `compile`, `symbols`, …) when it cannot be."""
+        """Compile with limits on CPU, memory and time; Refused (guard `compile`, `symbols`, …) if that fails."""
         ...
 
     def start(self, build: Build) -> AbstractContextManager[Worker]:
-        """A fresh process that has loaded the build and nothing else; what it leaves behind is gone at the end."""
+        """Yield a fresh process that has loaded only the build; all that it leaves behind is removed at the end."""
         ...
 
 
 class NotEmulated(Exception):
-    """An instruction or a service that the emulator lacks, or more work than it is given: the reason in one line."""
+    """The emulator lacks an instruction or a service, or its work limit is exceeded: the reason in one line."""
 
 
 class EmulatedWorker(Protocol):
@@ -184,32 +185,32 @@ class EmulatedWorker(Protocol):
 
     @property
     def instructions(self) -> Mapping[str, int]:
-        """Those that wavefronts executed in the last call, by class."""
+        """Instructions that wavefronts executed in the last call, by class."""
         ...
 
     @property
     def unconfined(self) -> Sequence[str]:
-        """Parts of its confinement that the host does not grant, in words; empty where it is complete."""
+        """Describe parts of its confinement that the host does not support; empty if it is complete."""
         ...
 
     def emulate(self, call: Call, *, backwards: bool) -> Execution:
-        """One call, with workgroups and wavefronts in the order of their numbers or `backwards`; no duration.
+        """Make one call, with workgroups and wavefronts in numerical order or `backwards`; no duration.
 
-        Refused (`memory`, `result`) for what the kernel did; NotEmulated where nothing can be said of it.
+        Raises Refused (`memory`, `result`) for errors of the kernel, and NotEmulated if the result is unknown.
         """
         ...
 
 
 class EmulatingTarget(Protocol):
-    """Builds for a device that is not here, and starts emulations of it."""
+    """Builds for a device that this machine does not have, and starts emulations of it."""
 
     @property
     def executed_on(self) -> str: ...
 
     def build(self, source: bytes, kernel: str, parameters: Sequence[Parameter], layout: Layout, folder: Path) -> Build:
-        """Compile under limits; Refused when it cannot be."""
+        """Compile with limits; Refused if that fails."""
         ...
 
     def start(self, build: Build) -> AbstractContextManager[EmulatedWorker]:
-        """A fresh confined process with the build. NotEmulated or UnavailableError where there can be none."""
+        """Yield a fresh confined process with the build. NotEmulated or UnavailableError if that is impossible."""
         ...

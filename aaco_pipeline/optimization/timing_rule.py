@@ -1,7 +1,7 @@
 """The timing rule: decide from paired durations whether a candidate beats its baseline by at least a threshold.
 
-The layout with its processes is the unit of replication. docs/timing_rule.md gives the reasons. Measuring pairs is in
-`loop.timing`.
+The unit of replication is the layout with its processes. docs/timing_rule.md gives the reasons. `loop.timing` measures
+the pairs.
 """
 
 import math
@@ -21,10 +21,10 @@ FIRST_CALLS = ("baseline_first_call_ns", "candidate_first_call_ns", "baseline_lo
 
 @dataclass(frozen=True)
 class Pairs:
-    """Durations of `count` pairs in one layout, in the order measured, int64 ns above zero.
+    """Durations of `count` pairs in one layout, in the order measured, as int64 ns above zero.
 
-    `candidate_first` says in which pairs the candidate ran before the baseline. The first call of each process is not
-    among the pairs: it is in `*_first_call_ns`; `*_load_ns` is what loading took. Null where it was not measured.
+    `candidate_first` marks the pairs in which the candidate ran before the baseline. The first call of each process is
+    not among the pairs but in `*_first_call_ns`; `*_load_ns` is the loading time. Null if not measured.
     """
 
     baseline_ns: Durations
@@ -46,9 +46,9 @@ class Pairs:
 class PairSource(Protocol):
     """Measures pairs: baseline and candidate are built in the layout of `layout_seed` and run in two fresh processes.
 
-    Calls are interleaved, in random order within each pair, with new content each call. A source that compares a
-    baseline with itself builds its second arm in another layout that it derives from the seed: so its spread shows what
-    a change of layout alone does to this kernel.
+    Calls are interleaved, in random order within each pair, with new content for each call. A source that compares a
+    baseline with itself builds its second arm in another layout derived from the seed, so its spread shows the effect
+    of a layout change alone.
     """
 
     def pairs(self, layout_seed: int, count: int) -> Pairs: ...
@@ -59,10 +59,10 @@ NONE = -1
 
 @dataclass(frozen=True)
 class Estimate:
-    """The ratio over layouts, its median; of baseline/candidate: above 1 the candidate is faster.
+    """The median over layouts of the ratio baseline/candidate: above 1 the candidate is faster.
 
     `ci_low` and `ci_high` are one-sided bounds of the median ratio over layouts; each holds at all looks together with
-    an error of at most `alpha` (a repeated confidence interval). Zero and infinity where this few layouts give none.
+    an error of at most `alpha` (a repeated confidence interval). They are zero and infinity with too few layouts.
     """
 
     ratio: float
@@ -74,21 +74,21 @@ class Estimate:
 
 
 def log_ratio(pairs: Pairs) -> float:
-    """The median over pairs of log(baseline/candidate): drift slower than a pair cancels out."""
+    """Return the median over pairs of log(baseline/candidate), which cancels drift slower than a pair."""
     return float(np.median(np.log(pairs.baseline_ns) - np.log(pairs.candidate_ns)))
 
 
 def log_level(durations: Durations) -> float:
-    """The median of log(ns)."""
+    """Return the median of log(ns)."""
     return float(np.median(np.log(durations)))
 
 
 @lru_cache
 def misses_allowed(looks: tuple[int, ...], alpha: float) -> tuple[int, ...]:
-    """Compute how many layouts may fall short at each look, `NONE` where that look cannot decide.
+    """Compute how many layouts may fall short at each look, `NONE` if that look cannot decide.
 
-    Of layouts whose median gain is no more than the threshold, at least half fall short. Then all looks together are
-    passed with a probability of at most `alpha`, of which each look adds an equal part; computed exactly, path by path.
+    If the median gain over layouts is at most the threshold, at least half of them fall short. All looks together then
+    pass with a probability of at most `alpha`, split equally between the looks; computed exactly, path by path.
     """
     open_paths = np.ones(1)
     seen, spent = 0, 0.0
@@ -107,14 +107,14 @@ def misses_allowed(looks: tuple[int, ...], alpha: float) -> tuple[int, ...]:
 
 
 def estimate(logs: Sequence[float], misses: int, *, pairs: int, alpha: float) -> Estimate:
-    """The interval at a look that allows `misses`: a bound passes a threshold exactly where the look does."""
+    """Return the interval at a look that allows `misses`: a bound passes a threshold exactly if the look does."""
     values = np.sort(np.asarray(logs, dtype=np.float64))
     has_bounds = misses > NONE
     ci_low, ci_high = (math.exp(values[misses]), math.exp(values[-1 - misses])) if has_bounds else (0.0, math.inf)
     return Estimate(math.exp(float(np.median(values))), ci_low, ci_high, values.size, pairs, alpha)
 
 
-#: A winner holds in at least so many random layouts.
+#: A winner must hold in at least this many random layouts.
 LEAST_LAYOUTS = 4
 
 
@@ -122,14 +122,14 @@ LEAST_LAYOUTS = 4
 class Plan:
     """The rule by which every candidate of a run is judged.
 
-    `threshold` is the least gain that counts (0.02: two per cent). `alpha` is the probability, over the whole run, that
-    a candidate whose gain is no more than that is accepted; each of the `candidates` that may be tried gets an equal
-    part of it, and each look of its confirmation an equal part of that. `pairs` are timed in each layout.
+    `threshold` is the smallest gain that counts (0.02: two per cent). `alpha` is the probability, over the entire run,
+    that a candidate with no larger gain is accepted; it is split equally between the possible `candidates`, and each
+    share equally between the looks of a confirmation. `pairs` are timed in each layout.
 
-    The search looks after each of `search_layouts` and stops as soon as it can; it only chooses what is worth a
-    confirmation, and lets at most `search_alpha` of what gains nothing through. The confirmation looks after each of
-    `confirming_layouts`. A baseline is compared with itself in `self_layouts`, and nothing is decided where identical
-    code differs by more than `widest_self` in half of them.
+    The search looks after each of `search_layouts` and stops as early as possible; it only selects candidates for
+    confirmation, and passes at most `search_alpha` of those without a gain. The confirmation looks after each of
+    `confirming_layouts`. A baseline is compared with itself in `self_layouts`; nothing is decided if identical code
+    differs by more than `widest_self` in half of them.
     """
 
     threshold: float = 0.02
@@ -155,7 +155,7 @@ class Plan:
 
     @property
     def candidate_alpha(self) -> float:
-        """The part of `alpha` that one candidate's confirmation may spend (Bonferroni)."""
+        """Return the fraction of `alpha` that one candidate's confirmation may use (Bonferroni)."""
         return self.alpha / self.candidates
 
     @property
@@ -173,10 +173,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class FirstCalls:
-    """Medians over the confirming layouts, int64 ns; null where a worker does not measure it.
+    """Medians over the confirming layouts, int64 ns; null if a worker does not measure them.
 
-    `calls_to_break_even` is after how many calls a candidate whose load and first call take longer than the baseline's
-    has paid that back; zero where they take no longer.
+    `calls_to_break_even` is the number of calls after which a candidate with a slower load and first call has made up
+    for that; zero if they are not slower.
     """
 
     baseline_first_call_ns: int | None
@@ -188,13 +188,13 @@ class FirstCalls:
 
 @dataclass(frozen=True)
 class Decision:
-    """`accepted`, or the `guard` that refused and why.
+    """The decision: `accepted`, or the `guard` that refused and its reason.
 
-    `gain` is the ratio baseline/candidate of the confirmation, null where none was made: it is the figure to report.
-    `search` chose the candidate for a confirmation and is biased upwards by that choice. `itself` is the baseline
-    against itself, in the confirming layouts where there were any. `beside` is the baseline's time beside the candidate
-    over its time beside itself, in the same layouts: above 1 the candidate slows the baseline down. `alpha` is what
-    this candidate might spend of the run's. `layouts` and `pairs` count all that was measured of the candidate.
+    `gain` is the ratio baseline/candidate of the confirmation, null without one: it is the figure to report. `search`
+    selected the candidate for confirmation and is therefore biased upwards. `itself` is the baseline against itself, in
+    the confirming layouts if there were any. `beside` is the baseline's time when paired with the candidate divided by
+    its time when paired with itself, in the same layouts: above 1 the candidate slows the baseline down. `alpha` is
+    this candidate's share of the run's. `layouts` and `pairs` count all measurements of the candidate.
     """
 
     accepted: bool
@@ -212,7 +212,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Layouts:
-    """Seeds of layouts, none twice: what a confirmation uses, no search has seen."""
+    """Seeds of layouts without repetition: no search has seen those of a confirmation."""
 
     itself: tuple[int, ...]
     search: tuple[int, ...]
@@ -220,7 +220,7 @@ class Layouts:
 
 
 def draw_layouts(seed: int, plan: Plan) -> Layouts:
-    """As many layouts as the plan may need, drawn from `seed`."""
+    """Draw as many layouts from `seed` as the plan may need."""
     sizes = (plan.self_layouts, plan.search_layouts[-1], plan.confirming_layouts[-1])
     drawn = np.random.default_rng(seed).choice(2**31, size=sum(sizes), replace=False).tolist()
     first, second = sizes[0], sizes[0] + sizes[1]
@@ -228,9 +228,9 @@ def draw_layouts(seed: int, plan: Plan) -> Layouts:
 
 
 def against_itself(source: PairSource, layouts: Sequence[int], plan: Plan) -> Estimate:
-    """The baseline in two layouts, before any candidate is measured; `source` has it in both arms.
+    """Time the baseline in two layouts, before any candidate is measured; `source` has it in both arms.
 
-    Refused with guard `aa` where identical code passes as changed, or differs so much that nothing can be decided.
+    Raises Refused with guard `aa` if identical code passes as changed, or differs too much for any decision.
     """
     measured = [source.pairs(layout, plan.pairs) for layout in layouts]
     logs = [log_ratio(pairs) for pairs in measured]
@@ -255,9 +255,9 @@ def decide(
 ) -> Decision:
     """Search, then confirm. `candidate` times baseline and candidate, `baseline` the baseline and itself.
 
-    `itself` is what `against_itself` gave. `floor_ns` is the least time that the call's operations and bytes take at
-    the machine's measured ceilings; null where none is known, and then that guard does not run. Refused from a source
-    (a worker that dies) passes through.
+    `itself` is the result of `against_itself`. `floor_ns` is the least time for the call's operations and bytes at the
+    machine's measured ceilings; null if none are known, which disables that guard. A Refused raised by a source (a
+    worker that dies) propagates.
     """
     found = search(candidate, layouts.search, plan, itself=itself, floor_ns=floor_ns)
     if found.guard is not None:
@@ -268,9 +268,9 @@ def decide(
 def search(
     source: PairSource, layouts: Sequence[int], plan: Plan, *, itself: Estimate, floor_ns: float | None = None
 ) -> Decision:
-    """Is it worth a confirmation? Looks after each number of layouts in the plan, and stops when it is clear.
+    """Decide whether a candidate is worth a confirmation. Looks after each planned number of layouts, stops when clear.
 
-    Not accepted, but without a guard, where it is.
+    If it is worth one, the verdict is not accepted but has no guard.
     """
     measured: list[Pairs] = []
     for look, misses in zip(plan.search_layouts, plan.search_misses, strict=True):
@@ -297,10 +297,11 @@ def confirm(
     found: Decision,
     floor_ns: float | None = None,
 ) -> Decision:
-    """The verdict, on data of its own: layouts that no search has seen, in processes started for it.
+    """Return the verdict from separate data: layouts that no search has seen, in processes started for it.
 
-    In each layout the baseline runs beside itself too, before or after, in turn. Looks after each number of layouts in
-    the plan; stops when the gain is proved, when most layouts fall short, or when no look that is left could prove it.
+    In each layout, the baseline is also paired with itself, alternately before and after. Looks after each planned
+    number of layouts; stops when the gain is proved, when most layouts fall short, or when no remaining look could
+    prove it.
     """
     with_candidate: list[Pairs] = []
     with_itself: list[Pairs] = []
@@ -346,14 +347,14 @@ def _objections(decision: Decision, too_fast: str | None, needed: str, threshold
         yield guard, f"{words(gain)} in the confirmation: {threshold:.1%} is not proved, {needed}"
     if itself.ci_low > 1 or itself.ci_high < 1:
         yield "aa", f"in the confirming layouts the baseline against itself passes as changed: {words(itself)}"
-    # The first asks for proof of a slowdown, the second for a gain that does not come from one however noisy it is.
+    # The first requires proof of a slowdown; the second, a gain that no slowdown explains, however noisy.
     if beside.ci_low > margin or gain.ratio / max(beside.ratio, 1.0) < margin:
         slower = f"beside the candidate the baseline takes {beside.ratio:.3f} times as long as beside itself"
         yield "not_faster", f"{words(gain)}, but {slower}: the candidate slows it down"
 
 
 def impossible(measured: Sequence[Pairs], floor_ns: float | None) -> str | None:
-    """Why the candidate's time cannot be true: below what operations and bytes take at the machine's ceilings."""
+    """Explain why the candidate's time cannot be true: it is below the time at the machine's measured ceilings."""
     fastest = min(float(np.median(pairs.candidate_ns)) for pairs in measured)
     if floor_ns is None or fastest >= floor_ns:
         return None
@@ -362,7 +363,7 @@ def impossible(measured: Sequence[Pairs], floor_ns: float | None) -> str | None:
 
 
 def first_calls(measured: Sequence[Pairs]) -> FirstCalls:
-    """Summarize the start before the steady state, and after how many calls a slower one is paid back."""
+    """Summarize the start-up costs, and the number of calls that make up for a slower start."""
     first, later, *loads = (_median([getattr(pairs, name) for pairs in measured]) for name in FIRST_CALLS)
     calls: int | None = None
     if first is not None and later is not None:
@@ -373,7 +374,7 @@ def first_calls(measured: Sequence[Pairs]) -> FirstCalls:
 
 
 def words(interval: Estimate) -> str:
-    """Write the ratio with its interval."""
+    """Format the ratio with its interval."""
     return f"{interval.ratio:.3f} times as fast [{interval.ci_low:.3f}, {interval.ci_high:.3f}]"
 
 

@@ -1,4 +1,4 @@
-"""Recording of any program as it runs: what needs Python's standard library alone, so that it goes to any GPU node.
+"""Recorder for any running program; it needs only Python's standard library, so it can be copied to any GPU node.
 
-What a recording becomes is `aaco_pipeline.capture`'s and `aaco_pipeline.formats`'s.
+Recordings are interpreted by `aaco_pipeline.capture` and `aaco_pipeline.formats`.
 """

@@ -17,7 +17,7 @@ _INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Record, report where, and return the exit code. Errors are one line on standard error."""
+    """Record, print the recording's location, and return the exit code. Errors are one line on standard error."""
     words = list(arguments)
     asked, program = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
     given = vars(_parser().parse_args(asked))

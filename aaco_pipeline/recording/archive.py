@@ -1,8 +1,8 @@
-"""The recorder as one file for hosts without this project; writing it, too, needs the standard library alone.
+"""Write the recorder as a single file for hosts without this project, using only the standard library.
 
-The file holds what the recorder imports and nothing else, and the sets of AMD's counters, which are YAML here and JSON
-there. Equal sets give the same bytes everywhere: nothing is compressed, because libraries
-differ in how they do that.
+The file holds only what the recorder imports, and the AMD counter sets, which are YAML in this package and JSON in the
+archive. Equal sets give the same bytes everywhere: nothing is compressed, because compression libraries differ in their
+output.
 """
 
 import ast
@@ -19,7 +19,7 @@ from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets
 NAME: Final = "aaco-record.pyz"
 _ROOT: Final = Path(aaco_pipeline.__file__).parent
 _ROOM: Final = _ROOT / "recording"
-#: For the program itself, which may find it with the archive in PYTHONPATH.
+#: For the recorded program, which can import it if the archive is in PYTHONPATH.
 _FOR_PROGRAMS: Final = "mark.py"
 _FIRST_LINE: Final = b"#!/usr/bin/env python3\n"
 _MAIN: Final = """import sys
@@ -34,9 +34,9 @@ _DAY: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def write_archive(target: Path, sets: CounterSets) -> int:
-    """Write the archive, in the place of one that is there; its size in bytes. LakeError where it cannot be.
+    """Write the archive, replacing an existing one, and return its size in bytes. LakeError if it cannot be written.
 
-    `sets` are those of AMD's counters that it brings along.
+    `sets` are the AMD counter sets to include.
     """
     if target.is_dir():
         raise UsageError(f"{target}: a folder; name the file to write, such as {NAME}")
@@ -56,7 +56,7 @@ def write_archive(target: Path, sets: CounterSets) -> int:
 
 
 def contents(sets: CounterSets) -> Iterator[tuple[str, bytes]]:
-    """Every file of the archive with its bytes, in order of name but for the first two."""
+    """Return every file of the archive with its bytes, sorted by name except for the first two."""
     yield "__main__.py", _MAIN.encode()
     packed = Path(counter_groups.__file__).with_name(counter_groups.PACKED).relative_to(_ROOT.parent)
     yield packed.as_posix(), counter_groups.packed(sets)
@@ -66,7 +66,7 @@ def contents(sets: CounterSets) -> Iterator[tuple[str, bytes]]:
 
 
 def modules() -> set[Path]:
-    """The files of every module of this package that the recorder imports, anywhere in it, and their packages'."""
+    """Return all files of modules of this package that the recorder imports, directly or not, with their packages."""
     waiting = [path for path in _ROOM.rglob("*.py") if path != Path(__file__)]
     waiting += [path for path in (_ROOT / _FOR_PROGRAMS,) if path.is_file()]
     found: set[Path] = set()
@@ -81,7 +81,7 @@ def modules() -> set[Path]:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Every name that a module imports anywhere; of `from a import b` both `a` and `a.b`, for `b` may be a module."""
+    """Return every name that a module imports; for `from a import b` both `a` and `a.b`, as `b` may be a module."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -91,7 +91,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def _file(module: str) -> Path | None:
-    """The file of a module of this package; None for any other name."""
+    """Return the file of a module of this package; None for any other name."""
     place = _ROOT.parent.joinpath(*module.split("."))
     if not place.is_relative_to(_ROOT):
         return None

@@ -1,10 +1,10 @@
 """The process between the recorder and a program: starts it, times it, and ends all of its processes.
 
-It is a program of its own, handed to a fresh interpreter as text, and imports nothing of this package. It adopts what
-the program leaves behind (a subreaper), and when the recorder is killed, whose end of the control pipe then closes, it
-ends everything: a signal that the kernel sends at a parent's death would reach neither grandchildren nor programs with
-other rights. Arguments: the descriptors of the control pipe and of the reports, then those that it only holds (the
-measurement slot, the recording's lock), which it closes when no process of the program is left.
+It is a separate program, passed to a fresh interpreter as text, and imports nothing from this package. As a subreaper
+it adopts orphaned descendants of the program. If the recorder is killed, its end of the control pipe closes and the
+keeper ends everything: a parent-death signal would reach neither grandchildren nor programs with other privileges.
+Arguments: the descriptors of the control pipe and of the reports, then descriptors that it only holds (the measurement
+slot, the recording's lock) and closes when no process of the program is left.
 """
 
 import ctypes
@@ -22,26 +22,26 @@ from typing import Any, Final
 
 _SET_PDEATHSIG: Final = 1
 _SET_CHILD_SUBREAPER: Final = 36
-#: Time for helpers of a program that ended well, which end when they see it gone.
+#: Grace period for helper processes, which exit once they notice that the program has ended successfully.
 _STRAGGLERS_SECONDS: Final = 0.2
-#: The byte of the control pipe that has the program terminated; any other, or its end, interrupts it.
+#: The control byte that terminates the program; any other byte, or the end of the pipe, interrupts it.
 TERMINATE: Final = b"t"
-#: From SIGTERM, or Ctrl-C, to SIGKILL.
+#: Delay between SIGTERM, or Ctrl-C, and SIGKILL.
 _GRACE_SECONDS: Final = 5.0
 #: A process still alive this long after SIGKILL belongs to another user or hangs in the kernel.
 _KILL_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.02
 _LONGEST_COMMAND: Final = 4096
-#: Message of the new process before it becomes the program: its memory in pages, the time, its CPU time.
+#: Message from the new process before exec: its memory in pages, the time, its CPU time.
 _BEGUN: Final = struct.Struct("<qqdd")
 _ERROR: Final = struct.Struct("<i")
 
 
 def main(control: int, reports: int, held: Sequence[int]) -> None:
-    """Do one run: the job comes as a line of JSON, its start and its end go back as one each."""
+    """Do one run: read the job as a line of JSON, and report start and end as one line each."""
     for descriptor in (control, reports, *held):
         os.set_inheritable(descriptor, False)
-    # The recorder's signals are its own to pass on; they come as a byte of the control pipe.
+    # The recorder forwards signals itself, as bytes on the control pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler nothing would wake the wait below
     libc = ctypes.CDLL(None, use_errno=True)
@@ -59,18 +59,18 @@ def main(control: int, reports: int, held: Sequence[int]) -> None:
     pid, start_ns, floor_bytes, spent_ns = started
     _report(reports, {"process_id": pid, "start_monotonic_ns": start_ns})
     null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):  # or the recorder would never see the end of the output
+    for descriptor in (0, 1, 2):  # otherwise the recorder would never see the end of the output
         os.dup2(null, descriptor)
     run = _Run(pid, control, woken)
     ended = run.until_its_end(start_ns, job["timeout_seconds"])
-    for name, spent in spent_ns.items():  # before it was the program
+    for name, spent in spent_ns.items():  # used before exec
         ended[name] = None if ended[name] is None else max(0, ended[name] - spent)
     clocks = {"clocks_before": before, "clocks_after": _clocks(), "max_rss_floor_bytes": floor_bytes}
     _report(reports, {**ended, **clocks, **run.leave_nothing()})
 
 
 def _line(descriptor: int) -> bytes:
-    """Read the job: one line, of any length."""
+    """Read the job: one line of any length."""
     text = b""
     while not text.endswith(b"\n"):
         piece = os.read(descriptor, 1 << 20)
@@ -90,7 +90,7 @@ def _report(descriptor: int, document: dict[str, Any]) -> None:
 
 
 def _clocks() -> dict[str, int]:
-    """CLOCK_MONOTONIC against CLOCK_REALTIME and CLOCK_BOOTTIME: the tightest of several bracketed readings."""
+    """Relate CLOCK_MONOTONIC to CLOCK_REALTIME and CLOCK_BOOTTIME: the tightest of several bracketed readings."""
     readings = []
     for _ in range(9):
         before = time.monotonic_ns()
@@ -110,20 +110,20 @@ def _start(job: dict[str, Any], libc: ctypes.CDLL) -> tuple[int, int, int, dict[
     """Fork and exec. Returns the process with its time, memory in bytes and CPU time just before exec, or the reason
     why it did not start.
 
-    The kernel counts memory held before exec into a process's peak: a lower peak of the program is not visible.
+    The kernel counts memory held before exec towards a process's peak, so a lower peak of the program is not visible.
     """
     heard, tells = os.pipe()
     keeper = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
-            # A session of its own: the terminal's signals go to the recorder, and nothing waits for a password there.
+            # A separate session: terminal signals go to the recorder, and nothing waits for a password there.
             os.setsid()
             libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != keeper:
                 os._exit(1)
             for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD):
-                signal.signal(number, signal.SIG_DFL)  # what Python and this process have changed
+                signal.signal(number, signal.SIG_DFL)  # settings changed by Python and this process
             pages = int(_read("/proc/self/statm").split()[1])
             own = resource.getrusage(resource.RUSAGE_SELF)
             os.write(tells, _BEGUN.pack(pages, time.monotonic_ns(), own.ru_utime, own.ru_stime))
@@ -146,18 +146,18 @@ def _start(job: dict[str, Any], libc: ctypes.CDLL) -> tuple[int, int, int, dict[
 
 
 class _Run:
-    """The program as it runs, and all processes that it started."""
+    """The running program and all processes that it started."""
 
     def __init__(self, pid: int, control: int, woken: int) -> None:
         self._pid = pid
         self._control = control
         self._woken = woken
         self._ended: tuple[int, resource.struct_rusage, int] | None = None
-        #: No process is below this one any more: it would be the parent of orphans.
+        #: Set when this process has no descendants left; until then it would become the parent of orphans.
         self._all_gone = False
 
     def until_its_end(self, start_ns: int, timeout_seconds: float | None) -> dict[str, Any]:
-        """Report on the program's end, be it by itself or by its time limit, Ctrl-C or the recorder's end."""
+        """Report how the program ended: by itself, by its time limit, by Ctrl-C or because the recorder ended."""
         deadline = None if timeout_seconds is None else start_ns / 1e9 + timeout_seconds
         timed_out = interrupted = False
         while self._ended is None and not timed_out and not interrupted:
@@ -172,7 +172,7 @@ class _Run:
             passed_on = interrupted and os.read(self._control, 1) != TERMINATE
             self._end_all(signal.SIGINT if passed_on else signal.SIGTERM)
         ended: dict[str, Any] = {"timed_out": timed_out, "interrupted": interrupted}
-        if self._ended is None:  # not even by SIGKILL: its usage is unknown, and it must not block the recorder
+        if self._ended is None:  # survived SIGKILL: its usage is unknown, and it must not block the recorder
             times = dict.fromkeys(("user_ns", "system_ns", "max_rss_bytes", "status", "signal"))
             return {"end_monotonic_ns": time.monotonic_ns(), **times, **ended}
         status, usage, end_ns = self._ended
@@ -187,7 +187,7 @@ class _Run:
         }
 
     def leave_nothing(self) -> dict[str, Any]:
-        """End the processes that the program has left running; report them, and those that could not be ended."""
+        """End the processes that the program left running; report them and any that could not be ended."""
         self._wait_for_all(_STRAGGLERS_SECONDS)
         left = [] if self._all_gone else [{"pid": pid, "command": _command(pid)} for pid in descendants(os.getpid())]
         if not self._all_gone:
@@ -196,12 +196,12 @@ class _Run:
         return {"left_running": left, "not_ended": [{"pid": pid, "command": _command(pid)} for pid in living]}
 
     def _end_all(self, first: int) -> None:
-        """Send `first` to every process, and SIGKILL after the grace, until all are gone or will not go."""
+        """Send `first` to every process, and SIGKILL after the grace period, until all are gone or cannot be ended."""
         self._signal(first)
         self._wait_for_all(_GRACE_SECONDS)
         deadline = time.monotonic() + _KILL_SECONDS
         while not self._all_gone and time.monotonic() < deadline:
-            self._signal(signal.SIGKILL)  # again and again: some may just have been started
+            self._signal(signal.SIGKILL)  # repeated, because new processes may just have been started
             self._wait_for_all(_POLL_SECONDS)
 
     def _wait_for_all(self, seconds: float) -> None:
@@ -213,8 +213,8 @@ class _Run:
 
     def _signal(self, number: int) -> None:
         for pid in descendants(os.getpid()):
-            for one in (number, signal.SIGCONT):  # a stopped process takes no other signal than SIGKILL
-                with suppress(OSError):  # it has ended, or belongs to another user: it is then reported as left
+            for one in (number, signal.SIGCONT):  # a stopped process handles only SIGKILL
+                with suppress(OSError):  # it has ended, or belongs to another user and is then reported as left running
                     os.kill(pid, one)
 
     def _reap(self) -> None:
@@ -272,7 +272,7 @@ def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
-        return f"SIG{number}"  # of the real-time ones only the first and the last have names
+        return f"SIG{number}"  # only the first and the last real-time signal have names
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Marks that a program sets of itself: where an iteration begins and ends, its phases, and single instants.
+"""Marks that a program sets itself: iteration boundaries, phases and single instants.
 
     from aaco_pipeline.mark import iteration, mark, phase
 
@@ -6,8 +6,9 @@
         with iteration(), phase("prefill"):
             ...
 
-`aaco record` names a folder in the environment variable AACO_MARKS; each process that marks leaves one file there.
-Without the variable a mark does nothing. This file needs Python's standard library alone and works copied anywhere.
+`aaco record` passes a folder in the environment variable AACO_MARKS; each process that sets marks writes one file
+there. Without the variable, marks do nothing. This file needs only Python's standard library and can be copied
+anywhere.
 
 The file is 32-byte slots, little endian, mapped into memory: a kill loses nothing, and there is nothing to flush.
 Slots 0 and 1 are the header: 8 bytes `AACOMARK`, u32 version 1, u32 process, i64 CLOCK_MONOTONIC and i64 CLOCK_REALTIME
@@ -40,20 +41,20 @@ _RECORD: Final = struct.Struct("<qIHH")
 _ERROR_AT: Final = 32
 _KIND_AT: Final = 12
 _SLOT_BYTES: Final = 32
-#: The first part of the file has so many slots, 64 KiB; each further one as many as all before it, so that they are
-#: few: Python keeps a descriptor for each.
+#: The first chunk of the file has this many slots (64 KiB); each further chunk doubles the file, to keep their number
+#: small: Python holds a descriptor for each.
 _FIRST: Final = 1 << 11
 _LONGEST_NAME: Final = 255
 _MOST_NAMES: Final = (1 << 16) - 1
-#: A part of the file: its first slot, the one behind its last, and its memory.
+#: A chunk of the file: its first slot, the slot after its last, and its memory.
 _Part = tuple[int, int, mmap.mmap]
 
 
 class _File:
-    """The marks of this process. Threads and signal handlers may mark at once: slots come from one atomic counter.
+    """The marks of this process. Threads and signal handlers may mark concurrently: an atomic counter assigns slots.
 
-    Nothing is locked, so that neither a fork nor a signal in the middle of a mark can leave a lock behind. The file is
-    opened anew for each part: a program that closes all its descriptors hands their numbers to other files.
+    There are no locks, so neither a fork nor a signal during a mark can leave one held. The file is reopened for each
+    chunk: a program that closes all its descriptors may reuse their numbers for other files.
     """
 
     def __init__(self, folder: str) -> None:
@@ -71,7 +72,7 @@ class _File:
             self._end(error)
 
     def begin(self, kind: int, name: str | None = None) -> None:
-        """Set a mark whose time is read last."""
+        """Set a mark; the clock is read last."""
         if self._ended:
             return
         number = 0 if not name else self._names.get(name) or self._define(name)
@@ -86,10 +87,10 @@ class _File:
         if part is not None:
             at = (slot - part[0]) << 5
             _RECORD.pack_into(part[2], at, time.monotonic_ns(), thread, 0, number)
-            part[2][at + _KIND_AT] = kind  # last: what a kill leaves half has none
+            part[2][at + _KIND_AT] = kind  # written last, so that a kill leaves no half-written record
 
     def end(self, kind: int, time_ns: int) -> None:
-        """Set a mark of a time that was read before anything else was done; an end has the name of its beginning."""
+        """Set a mark with a time that was read before other work; an end mark carries the name of its begin mark."""
         if self._ended:
             return
         try:
@@ -106,12 +107,12 @@ class _File:
             part[2][at + _KIND_AT] = kind
 
     def discard(self) -> None:
-        """Remove the file, in which nothing was marked."""
+        """Remove the file if it contains no marks."""
         with suppress(OSError):
             os.remove(self._path)  # noqa: PTH107 - pathlib is slow to import, and programs pay for it
 
     def _created(self, folder: str) -> int:
-        """Create the file, under the time at which it was; a thread that began in the same nanosecond has its own."""
+        """Create the file, named after the current time; two threads in the same nanosecond get different files."""
         while True:
             start = time.monotonic_ns()
             self._path = f"{folder}/{os.getpid()}-{start}.marks"
@@ -120,14 +121,14 @@ class _File:
                 return start
 
     def _define(self, name: str) -> int:
-        """Number a name, and write it. Two threads may number one name at once: both numbers then mean it."""
+        """Assign a number to a name and write it. Two threads may number the same name; both numbers are then valid."""
         number = next(self._numbers)
         if number > _MOST_NAMES:
             return 0
         text = name.encode("utf-8", "replace")[:_LONGEST_NAME]
         length = -(-len(text) // _SLOT_BYTES)
         slots = [0]
-        while slots[-1] - slots[0] != length:  # a thread came between: the slots stay empty
+        while slots[-1] - slots[0] != length:  # another thread was first: the slots stay empty
             slots = list(itertools.islice(self._next, length + 1))
         pieces = [text[at : at + _SLOT_BYTES] for at in range(0, len(text), _SLOT_BYTES)]
         for slot, piece in zip(slots, [b"", *pieces], strict=True):
@@ -137,14 +138,14 @@ class _File:
             at = (slot - part[0]) << 5
             if piece:
                 part[2][at : at + len(piece)] = piece
-            else:  # first, for the text behind it would else be taken for marks
+            else:  # written first: otherwise the text after it would be read as marks
                 _RECORD.pack_into(part[2], at, 0, len(text), 0, number)
                 part[2][at + _KIND_AT] = NAME
         self._names[name] = number
         return number
 
     def _of(self, slot: int) -> _Part | None:
-        """The part in which a slot lies; None when the file cannot grow."""
+        """Return the chunk that contains a slot; None if the file cannot grow."""
         number = (slot // _FIRST).bit_length()
         try:
             part = self._parts.get(number) or self._opened(number)
@@ -152,10 +153,10 @@ class _File:
             self._end(error)
             return None
         self._part = part
-        return part  # not what is kept: another thread may just have kept its own
+        return part  # not the stored object: another thread may just have stored its own
 
     def _opened(self, number: int) -> _Part:
-        """A further part. Its place on the disk is taken at once: a full one would else be a SIGBUS."""
+        """Map another chunk. Its disk space is allocated immediately: a full disk would otherwise raise SIGBUS."""
         first, behind = (_FIRST << number >> 1 if number else 0), _FIRST << number
         at, size = first * _SLOT_BYTES, (behind - first) * _SLOT_BYTES
         descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
@@ -167,7 +168,7 @@ class _File:
         return self._parts[number]
 
     def _end(self, error: OSError) -> None:
-        """Stop marking: a program must not fail because it cannot be marked. The header has the reason."""
+        """Stop marking, because a failure to mark must not stop the program. The reason is stored in the header."""
         self._ended = True
         if 0 in self._parts:
             self._parts[0][2][_ERROR_AT : _ERROR_AT + 4] = struct.pack("<I", error.errno or errno.EIO)
@@ -196,7 +197,7 @@ class _Iteration:
 
 
 class phase:
-    """`with phase("prefill"):` around a part of the work; phases may lie within each other, each on one thread."""
+    """`with phase("prefill"):` around a section of the work; phases may nest, each on one thread."""
 
     __slots__ = ("_name",)
 
@@ -215,7 +216,7 @@ class phase:
 
 
 def mark(name: str) -> None:
-    """Mark an instant by its name."""
+    """Mark an instant with a name."""
     if _FOLDER:
         _file().begin(INSTANT, name)
 
@@ -225,19 +226,19 @@ def _file() -> _File:
         made = _File(_FOLDER)
         _own.append(made)
         if _own[0] is not made:
-            made.discard()  # another thread was faster
+            made.discard()  # another thread was first
     return _own[0]
 
 
 def _forget() -> None:
-    """A forked child marks in a file of its own. Its parent's stays open: its descriptors may be others' by now."""
+    """Start a separate file in a forked child. The parent's file stays open: its descriptors may have been reused."""
     _parents.extend(_own)
     _own.clear()
 
 
 iteration: Final = _Iteration()
 _FOLDER: Final = os.environ.get("AACO_MARKS", "")
-#: The file of this process, once it has marked; and those of the processes that it was forked from.
+#: The file of this process, if it has set a mark, and the files of the processes it was forked from.
 _own: Final[list[_File]] = []
 _parents: Final[list[_File]] = []
 if _FOLDER:

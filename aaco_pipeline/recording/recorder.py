@@ -1,6 +1,6 @@
-"""A recording: the passes of a program one after another, the samples beside them, and the folder with its documents.
+"""A recording: the passes of a program in sequence, the samples taken meanwhile, and the folder with its documents.
 
-The folder appears under its name in one step, when all of it is on the disk. It is read by
+The folder appears under its final name in one step, once everything is on disk. It is read by
 `aaco_pipeline.formats.program`.
 """
 
@@ -37,11 +37,11 @@ HOST: Final = "host.json"
 TELEMETRY: Final = "telemetry.json"
 KERNEL_PLANE: Final = "kernel_plane.json"
 RUN: Final = "run.json"
-#: Within a run's folder, where the processes of the program leave their marks.
+#: Folder, within a run's folder, for the marks of the program's processes.
 MARKS: Final = "marks"
-#: Characters; a longer word is a program of its own, such as that of `python -c`.
+#: Characters; a longer word is itself a program, such as the argument of `python -c`.
 _LONGEST_WORD: Final = 16 << 10
-#: Parts of the keeper's report that a run's document keeps.
+#: Fields of the keeper's report that a run's document keeps.
 _OF_THE_KEEPER: Final = (
     *("process_id", "start_monotonic_ns", "end_monotonic_ns", "user_ns", "system_ns", "max_rss_bytes"),
     *("max_rss_floor_bytes", "status", "signal", "timed_out", "clocks_before", "clocks_after"),
@@ -54,7 +54,7 @@ def capture_document(
     passes: Sequence[Mapping[str, Any]],
     profilers: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """capture.json of a recording: the program, the request, the passes in their order, and the profilers present."""
+    """Build capture.json of a recording: the program, the request, the passes in order, and the available profilers."""
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -68,13 +68,13 @@ def capture_document(
 
 
 def pass_document(name: str, kind: str, command: Sequence[str], profiler: str | None = None) -> dict[str, Any]:
-    """The capture's entry for a pass, whose folder has its name. `kind` is `run`, `trace` or `counters`."""
+    """Build the capture's entry for a pass, whose folder has its name. `kind` is `run`, `trace` or `counters`."""
     shown = {"command": _shown(command), "counters": []}
     return {"name": name, "kind": kind, "folder": name, "profiler": profiler, **shown}
 
 
 def write_run(folder: Path, run: Run) -> None:
-    """Leave a run's document and the ends of its output in its folder."""
+    """Write a run's document and the tails of its output into its folder."""
     marks = folder / MARKS
     left = [{**one, "command": safe_command(one["command"])} for one in run.ended["left_running"]]
     write_json(
@@ -92,7 +92,7 @@ def write_run(folder: Path, run: Run) -> None:
 
 
 def _shown(command: Sequence[str]) -> list[str]:
-    """A command line for a document: without secrets, and with long words shortened."""
+    """Return a command line for a document, without secrets and with long words shortened."""
     return safe_words([word[:_LONGEST_WORD] for word in command])
 
 
@@ -107,13 +107,13 @@ def write_json(path: Path, document: Any) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Flush a whole folder to the disk. Raises OSError."""
+    """Flush a folder and its content to disk. Raises OSError."""
     for path in (*folder.rglob("*"), folder):
         sync_names(path)
 
 
 def sync_names(path: Path) -> None:
-    """Flush one file, or the names in one folder, to the disk. Raises OSError."""
+    """Flush one file, or the entries of one folder, to disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -121,14 +121,14 @@ def sync_names(path: Path) -> None:
         os.close(descriptor)
 
 
-#: Prefix of a folder's name while it is filled; its final name follows.
+#: Prefix of a folder's name while it is being filled; the final name follows.
 _UNFINISHED: Final = ".aaco-recording-"
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A complete folder, the result of each pass by its name, and the reason that there are no more passes."""
+    """A complete folder, the result of each pass by name, and the reason why there are no more passes."""
 
     folder: Path
     runs: tuple[tuple[str, Run], ...]
@@ -142,11 +142,11 @@ def record(
     environment: Mapping[str, str] | None = None,
     counter_sets: Callable[[], CounterSets] = unpacked,
 ) -> Recorded:
-    """Record into `folder`, which must not be there yet. Waits for the host's measurement slot.
+    """Record into `folder`, which must not exist yet. Waits for the host's measurement slot.
 
-    `tell` gets a line about each event that the user should know of; `counter_sets` gives AMD's counters. Raises
-    UsageError before anything is made, UnavailableError for a requested profiler that is missing, LakeError when the
-    folder cannot be written.
+    `tell` is called with a line for each event that the user should know about; `counter_sets` gives the AMD counters.
+    Raises UsageError before anything is created, UnavailableError if a requested profiler is missing, and LakeError if
+    the folder cannot be written.
     """
     known = dict(os.environ if environment is None else environment)
     program = Program(program_path(request.command, known), request.command, known)
@@ -164,18 +164,18 @@ def record(
 
 @dataclass(frozen=True)
 class _Watching:
-    """Listeners that get each process of a run."""
+    """Listeners that are called for each process of a run."""
 
     sampler: SystemSampler
     plane: KernelPlane | None
 
     def admit(self, keeper: int) -> None:
-        """Record the process that is about to start the program."""
+        """Record the process that will start the program."""
         if self.plane is not None:
             self.plane.admit(keeper)
 
     def follow(self, process: int, name: str) -> None:
-        """Sample and record the program, in the pass of that name."""
+        """Sample and record the program in the named pass."""
         self.sampler.watch(process, name)
         if self.plane is not None:
             self.plane.follow(process, name)
@@ -183,7 +183,7 @@ class _Watching:
 
 @dataclass
 class _Passes:
-    """The passes over one program, as they run."""
+    """The passes over one program."""
 
     request: RecordRequest
     program: Program
@@ -195,14 +195,14 @@ class _Passes:
     failure: str | None = None
 
     def record(self) -> None:
-        """Run them, and leave every document in the folder."""
+        """Run the passes and write all documents into the folder."""
         facts = host_facts()
         facts["facts"] += momentary_facts()
         kind = next(f["value"] for f in facts["facts"] if (f["category"], f["key"]) == ("container", "kind"))
         lock = {"file": str(slot_path()), "container": own_container(kind)}
         plane = KernelPlane(self.folder) if self.request.kernel_plane else None
         sampling = SystemSampler() if plane is None else SystemSampler(PERIOD_NS)
-        # Whatever starts a process of its own is started before the first measured one.
+        # Anything that starts a process of its own is started before the first measured process.
         with plane or nullcontext(), sampling as sampler:
             made = list(self._made(_Watching(sampler, plane)))
         write_json(self.folder / HOST, facts)
@@ -213,7 +213,7 @@ class _Passes:
         write_json(self.folder / CAPTURE, capture)
 
     def _made(self, watching: "_Watching") -> Iterator[dict[str, Any]]:
-        """Run the passes and yield the capture's entry for each. The first in which the program fails is the last."""
+        """Run the passes and yield the capture's entry for each. Stops after the first in which the program fails."""
         for number in range(1, self.request.warmup_runs + self.request.runs + 1):
             yield self._run(f"run_{number}", "run", watching)
             if self._failed():
@@ -223,7 +223,7 @@ class _Passes:
             if self._failed():
                 return
         for number, counting in enumerate(self.chosen.counting, 1):
-            unseen = _Watching(watching.sampler, None)  # a run that counts gives no time to explain
+            unseen = _Watching(watching.sampler, None)  # a counting run has no duration to explain
             document = self._run(f"counters_{number}", "counters", unseen, counting, counting.name)
             name, run = self.runs[-1]
             reason = _why_not_counted(counting, self.folder / name / counting.name, run)
@@ -231,11 +231,11 @@ class _Passes:
                 self.tell(reason)
             shown = None if reason is None else safe_text(reason)
             yield {**document, "counters": list(counting.counters), "reason": shown}
-            if run.ended["timed_out"]:  # the others take as long
+            if run.ended["timed_out"]:  # the others take the same time
                 return
 
     def _failed(self) -> bool:
-        """True if the program failed in its last run, by itself or under a trace; a counting run may fail for ncu."""
+        """Return whether the program failed in its last run, alone or traced; a counting run may fail due to ncu."""
         name, run = self.runs[-1]
         if run.failure is not None:
             self.failure = f"{self.request.command[0]}: {name} {run.failure}"
@@ -244,7 +244,7 @@ class _Passes:
     def _run(
         self, name: str, kind: str, watching: "_Watching", beside: Beside | None = None, profiler: str | None = None
     ) -> dict[str, Any]:
-        """Run one pass, in a folder of its name, under the profiler `beside` it; return its entry for the capture."""
+        """Run one pass in a folder of its own, under the profiler `beside` it; return its entry for the capture."""
         folder = self.folder.absolute() / name
         marks = folder / MARKS
         marks.mkdir(parents=True)
@@ -280,7 +280,7 @@ def _summary(name: str, run: Run) -> str:
 
 
 def _why_not_counted(counting: Counting, folder: Path, run: Run) -> str | None:
-    """The reason that a run counted nothing, or not all; None when it counted all."""
+    """Return the reason why a run counted nothing, or not everything; None if it counted everything."""
     if run.ended["timed_out"]:
         return (
             f"counters: {counting.name} did not end within the time limit; raise --timeout, ask for fewer sets, or "
@@ -295,7 +295,7 @@ def _why_not_counted(counting: Counting, folder: Path, run: Run) -> str | None:
 
 @contextmanager
 def _unfinished(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Make a folder to fill beside `folder`, with its lock's descriptor; remove it unless it was renamed."""
+    """Create a temporary folder next to `folder`, with its lock's descriptor; remove it unless it was renamed."""
     parent = folder.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
     for left in parent.glob(f"{_UNFINISHED}*"):
@@ -318,7 +318,7 @@ def _umask() -> int:
 
 
 def _remove_if_nobodys(folder: Path) -> None:
-    """Remove a killed recorder's folder; a living one, or the keeper of its program, holds a lock on it."""
+    """Remove a killed recorder's folder; a live recorder, or the keeper of its program, holds a lock on it."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

@@ -1,6 +1,6 @@
-"""The request for a recording: every setting declared once, for the command, the archive and the capture.
+"""The recording request: every setting is declared once, for the command, the archive and the capture.
 
-Requests that can be known to be wrong before anything is made are refused here, in one line.
+Requests that are known to be invalid are refused here, in one line, before anything is created.
 """
 
 import dataclasses
@@ -14,15 +14,15 @@ from typing import Any, Final, get_args
 
 from aaco_pipeline.errors import UsageError
 
-#: Profilers of the traced pass: whichever this host has, one by its name, or none.
+#: Profilers for the traced pass: whichever this host has, one by name, or none.
 TRACES: Final = ("auto", "rocprofv3", "cupti", "off")
-#: A recording is read run by run.
+#: A recording is read one run at a time.
 MOST_RUNS: Final = 10_000
-#: ncu gets their numbers one by one.
+#: ncu is given these numbers one by one.
 MOST_COUNTED: Final = 100
-#: Signs that only a shell understands.
+#: Characters that only a shell interprets.
 _SHELL_SIGNS: Final = ("|", "&&", ";", ">", "<", "$(", "`")
-#: Programs that run another, named by their first word that is not an option.
+#: Programs that run another program, named by their first non-option word.
 _INTERPRETER: Final = re.compile(r"python[\d.]*|sh|bash|torchrun")
 
 
@@ -35,7 +35,7 @@ class RecordRequest:
     """One recording. Raises UsageError for impossible settings.
 
     Each setting's metadata has `help` (its meaning), `metavar` (its value on the command line) and `spelling` (its
-    option where that is not its name).
+    option, if different from its name).
     """
 
     command: tuple[str, ...]
@@ -98,7 +98,7 @@ class RecordRequest:
 
     @property
     def name(self) -> str:
-        """Name of the program: as requested, else that of its file, or of the script that an interpreter runs."""
+        """Name of the program: as requested, else the name of its file, or of the script that an interpreter runs."""
         if self.workload is not None:
             return self.workload
         first = Path(self.command[0]).name
@@ -107,28 +107,28 @@ class RecordRequest:
         return next((Path(word).name for word in self.command[1:] if not word.startswith("-")), first)
 
     def document(self) -> dict[str, Any]:
-        """The settings for a JSON document, without the command, which has a place of its own there."""
+        """Return the settings for a JSON document, without the command, which is stored separately."""
         return {key: value for key, value in dataclasses.asdict(self).items() if key != "command"}
 
 
 def settings() -> "tuple[dataclasses.Field[Any], ...]":
-    """The settings that a command line offers, in the order of their declaration."""
+    """Return the settings that a command line offers, in declaration order."""
     return tuple(one for one in dataclasses.fields(RecordRequest) if one.metadata)
 
 
 def kind_of(setting: "dataclasses.Field[Any]") -> type:
-    """The type of a setting's value."""
+    """Return the type of a setting's value."""
     kind: type = (get_args(setting.type) or (setting.type,))[0]
     return kind
 
 
 def spelling(setting: "dataclasses.Field[Any]") -> str:
-    """The option of a setting."""
+    """Return the option of a setting."""
     return setting.metadata["spelling"] or f"--{setting.name.replace('_', '-')}"
 
 
 def program_path(command: tuple[str, ...], environment: Mapping[str, str]) -> str:
-    """Find the file of a command's first word as a shell would. UsageError where there is none."""
+    """Find the file of a command's first word as a shell would. UsageError if there is none."""
     program = command[0]
     if "/" not in program:
         found = shutil.which(program, path=environment.get("PATH", os.defpath))

@@ -1,6 +1,6 @@
-"""One run of a program: started by a keeper of its own, its output passed on as it comes, its end waited for.
+"""Run a program once: a keeper process starts it, its output is forwarded as it arrives, and its end is awaited.
 
-The process that keeps the times, and leaves nothing running, is `aaco_pipeline.recording.keeper`.
+`aaco_pipeline.recording.keeper` takes the times and leaves nothing running.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any, Final
 from aaco_pipeline.errors import Terminated, UnavailableError, UsageError
 from aaco_pipeline.recording.keeper import TERMINATE
 
-#: Bytes kept of the end of each stream.
+#: Bytes kept from the end of each stream.
 TAIL_BYTES: Final = 64 << 10
 _PIECE: Final = 1 << 16
 _WAIT_SECONDS: Final = 0.2
@@ -26,17 +26,17 @@ _WAIT_SECONDS: Final = 0.2
 
 @dataclass(frozen=True)
 class Written:
-    """Number of bytes of one stream, and the last of them."""
+    """Number of bytes of one stream, and its tail."""
 
     total_bytes: int
     tail: bytes
 
 
 class Pump:
-    """One stream from a pipe to a descriptor, in a thread of its own, until the pipe closes or `finish` is called.
+    """Forward one stream from a pipe to a descriptor, in its own thread, until the pipe closes or `finish` is called.
 
-    When the reader is gone, the pipe is closed as well, so that the program meets what it would have met without a
-    recorder. Without a `target` the stream is only counted and its tail kept.
+    If the reader is gone, the pipe is closed too, so the program sees what it would see without a recorder. Without a
+    `target`, the stream is only counted and its tail kept.
     """
 
     def __init__(self, source: int, target: int | None, name: str) -> None:
@@ -48,7 +48,7 @@ class Pump:
         self._thread.start()
 
     def finish(self) -> Written:
-        """Pass on what the pipe still holds and no more: another process may hold it open."""
+        """Forward the rest of the pipe's content and stop: another process may hold the pipe open."""
         self._program_is_gone.set()
         self._thread.join()
         return Written(self._total, bytes(self._tail[-TAIL_BYTES:]))
@@ -73,7 +73,7 @@ class Pump:
                 if self._target is not None:
                     _write(self._target, piece)
         except OSError:
-            return  # no reader: a closed pipe, a terminal that is gone, a full disk behind a redirection
+            return  # no reader: a closed pipe, a disconnected terminal, or a full disk behind a redirection
         finally:
             os.close(self._source)
 
@@ -83,19 +83,19 @@ def _write(target: int, piece: bytes) -> None:
     while view:
         try:
             view = view[os.write(target, view) :]
-        except BlockingIOError:  # a terminal or pipe that was made non-blocking
+        except BlockingIOError:  # a terminal or pipe in non-blocking mode
             select.select([], [target], [])
 
 
-#: Waits are in pieces: Polars takes over the interrupt signal in such a way that a read would sleep through Ctrl-C.
+#: Waits are split up: Polars takes over SIGINT in a way that would let a single long read miss Ctrl-C.
 _REPORT_WAIT_SECONDS: Final = 0.5
-#: Bytes that a pipe takes before the program waits for its reader; the most that any user may ask for.
+#: Pipe capacity before the program waits for its reader; the largest size any user may request.
 _PIPE_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program to run: the file, its whole command line, and its environment."""
+    """A program to run: its file, complete command line and environment."""
 
     path: str
     command: Sequence[str]
@@ -112,7 +112,7 @@ class Run:
 
     @property
     def failure(self) -> str | None:
-        """The failure in words; None on success."""
+        """Describe the failure; None on success."""
         if self.ended["timed_out"]:
             return "did not end within its time limit"
         if self.ended["signal"] is not None:
@@ -131,9 +131,9 @@ def run_program(
     keeper_started: Callable[[int], object],
     started: Callable[[int], object],
 ) -> Run:
-    """Run a program once, to its end or its time limit; none of its processes runs when this returns.
+    """Run a program once, to its end or its time limit; none of its processes is running when this returns.
 
-    It reads from /dev/null.
+    Its standard input is /dev/null.
 
     Args:
         program: the program to run.
@@ -180,7 +180,7 @@ def run_program(
 
 
 def _output_pipe(opened: ExitStack, target: int, name: str, *, quiet: bool) -> tuple[int, Pump]:
-    """Open a pipe: its end to write into, and the pump at the other."""
+    """Open a pipe: return its write end and the pump on its read end."""
     read, write = os.pipe()
     pump = Pump(read, None if quiet else target, name)
     opened.callback(pump.finish)
@@ -194,7 +194,7 @@ def _followed(
     job: Mapping[str, Any],
     started: Callable[[int], object],
 ) -> dict[str, Any]:
-    """Send the keeper its job and read its reports until the last; return them merged."""
+    """Send the keeper its job and read its reports up to the last; return them merged."""
     said: dict[str, Any] = {}
     try:
         _write(control, json.dumps(job).encode() + b"\n")

@@ -1,1 +1,1 @@
-"""The only code that starts processes, opens devices or calls networks; imported lazily by the command."""
+"""The only code that starts processes, opens devices or uses networks; the command imports it lazily."""

@@ -1,7 +1,7 @@
-"""Reserve planned address ranges in a fresh process of this host, and report what came of each.
+"""Reserve planned address ranges in a fresh process on this host, and report the result of each reservation.
 
-Host mode: `mmap` without access, with the wanted address as a hint, as a GPU driver's own reservation takes it. Which
-ranges are wanted is planned in `aaco_pipeline.optimization.replay`.
+Host mode: `mmap` without access permissions, with the wanted address as a hint, like a GPU driver's own reservation.
+`aaco_pipeline.optimization.replay` plans the ranges.
 """
 
 import json
@@ -15,8 +15,8 @@ from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.optimization.replay import Reservation
 
 Outcome = Literal["exact", "relocated", "failed"]
-#: Runs in a process that has loaded as little as it can. All ranges are held until the last was tried: two that
-#: exclude each other must not both be called exact.
+#: Runs in a process that has loaded as little as possible. All ranges are held until the last one has been tried: two
+#: conflicting ranges must not both be reported as exact.
 _RESERVE: Final = """
 import ctypes, json, mmap, os, sys
 call = ctypes.CDLL(None, use_errno=True).mmap
@@ -34,7 +34,7 @@ json.dump(found, sys.stdout)
 
 @dataclass(frozen=True)
 class Reserved:
-    """The result of one reservation: `at` is the address that the host gave, null when it gave none, for `reason`."""
+    """The result of one reservation: `at` is the address that the host returned, or null with the `reason`."""
 
     reservation: Reservation
     outcome: Outcome
@@ -43,7 +43,7 @@ class Reserved:
 
 
 def reserve(planned: Sequence[Reservation]) -> tuple[Reserved, ...]:
-    """Try all ranges in one fresh process, which gives them back by ending."""
+    """Try all ranges in one fresh process, which releases them when it exits."""
     asked = json.dumps([[one.base, one.size] for one in planned])
     try:
         ran = subprocess.run(
@@ -64,6 +64,6 @@ def reserve(planned: Sequence[Reservation]) -> tuple[Reserved, ...]:
 
 
 def outcome(reserved: Sequence[Reserved]) -> Outcome:
-    """The worst of all: failed before relocated before exact."""
+    """Return the worst outcome: failed before relocated before exact."""
     order: tuple[Outcome, ...] = ("failed", "relocated", "exact")
     return min((one.outcome for one in reserved), key=order.index, default="exact")

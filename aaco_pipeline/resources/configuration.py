@@ -1,7 +1,7 @@
-"""Read configuration files: strict YAML checked against a form, refused in one line that names file, key and remedy.
+"""Read configuration files: strict YAML, validated; errors are one line with the file, the key and the remedy.
 
-The forms of `models.yaml`, `backends.yaml` and `counter_sets.yaml` are here; those of a project's own settings are in
-`aaco_pipeline.resources.project_settings`.
+The schemas of `models.yaml`, `backends.yaml` and `counter_sets.yaml` are here; the schemas of a project's own settings
+are in `aaco_pipeline.resources.project_settings`.
 """
 
 import difflib
@@ -36,14 +36,14 @@ from aaco_pipeline.providers import CPU_PROVIDER, CUDA_PROVIDER, GPU_PROVIDERS, 
 from aaco_pipeline.resources.project import DEFAULTS
 from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets
 
-#: A configuration file above this size is refused before it is parsed.
+#: Larger configuration files are refused before parsing.
 LARGEST_FILE_BYTES: Final = 1024 * 1024
-#: The forms need five levels; a file nested deeper than this is refused before it can exhaust the stack.
+#: The schemas need five levels; a file with deeper nesting is refused before it can exhaust the stack.
 DEEPEST_NESTING: Final = 32
 
 
 def quoted(text: str) -> str:
-    """The text in quotes, on one line, printable and of bounded length."""
+    """Quote a text on one line, printable and of bounded length."""
     return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
@@ -59,15 +59,15 @@ _DESCRIPTIONS: Final[dict[type, Callable[[Any], str]]] = {
 
 
 def described(value: object) -> str:
-    """A value in the words of the file's author, never longer than a line and never expanded."""
+    """Show a value as its author wrote it, on at most one line and never expanded."""
     return _DESCRIPTIONS.get(type(value), lambda other: f"a {type(other).__name__}")(value)
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """PyYAML's safe loader without what a small configuration never needs: repeated keys, aliases and merging.
+    """PyYAML's safe loader without features that a small configuration never needs: repeated keys, aliases and merging.
 
-    The safe loader keeps the last of two equal keys in silence, expands aliases without bound, and lets
-    several built-in exceptions through for scalars that contradict their tag, such as the date 2024-99-99.
+    The safe loader silently keeps the last of two equal keys, expands aliases without bound, and raises various
+    built-in exceptions for scalars that contradict their tag, such as the date 2024-99-99.
     """
 
     _depth = 0
@@ -109,7 +109,7 @@ class _StrictLoader(yaml.SafeLoader):
         try:
             value = super().construct_object(node, deep)
             if isinstance(value, str):
-                value.encode()  # an escape can stand for what UTF-8 cannot hold
+                value.encode()  # an escape can stand for a character that UTF-8 cannot encode
             return value
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             found = quoted(node.value) if isinstance(node, yaml.ScalarNode) else "a value"
@@ -119,7 +119,7 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> object:
-    """The file's content as plain values, or `None` when there is no such file or nothing in it. Raises UsageError."""
+    """Return the file's content as plain values, or `None` if the file is missing or empty. Raises UsageError."""
     text = _text(path)
     if text is None:
         return None
@@ -158,9 +158,9 @@ def _one_line(text: str | None) -> str:
     return " ".join(printable.split())[:200]
 
 
-#: No dimension, count or device number is larger; a slip of many digits is refused here, not in the runtime.
+#: No dimension, count or device number is larger; a typo with extra digits is refused here, not in the runtime.
 LARGEST_WHOLE_NUMBER: Final = 2**31 - 1
-#: The element types a model entry may name.
+#: Element types that a model entry may use.
 DTYPES: Final = (
     *("float32", "float16", "bfloat16", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32"),
     *("int64", "uint64", "bool"),
@@ -171,12 +171,12 @@ _AnyForm = TypeVar("_AnyForm", bound="Form")
 
 
 def expected(words: str, **context: Any) -> PydanticCustomError:
-    """The error for a value in place of which `words` are expected; `key` and `found` in the context name the part."""
+    """Build the error for a wrong value: `words` describe what is expected, `context` has `key` and `found`."""
     return PydanticCustomError(_OWN_ERROR, "{words}", {"words": words, **context})
 
 
 def expecting(words: str) -> WrapValidator:
-    """Refuse any wrong value with `words`, which say what is expected in its place."""
+    """Refuse any wrong value with `words`, which describe the expected value."""
 
     def check(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
         try:
@@ -195,7 +195,7 @@ def _near(value: object, known: Iterable[str]) -> str:
 
 
 class Form(BaseModel):
-    """A mapping with known keys in a configuration file."""
+    """A mapping with a fixed set of keys in a configuration file."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -226,7 +226,7 @@ _Shape = Annotated[list[_Positive], expecting("a list of dimensions, such as [1,
 
 
 def _model_path(value: object, info: ValidationInfo) -> Path:
-    """A relative path starts at the folder of the file that names it."""
+    """Resolve a relative path against the folder of the file that contains it."""
     if isinstance(value, Path):
         return value
     if not isinstance(value, str) or not value.strip() or "\0" in value:
@@ -245,7 +245,7 @@ def _dtype(value: object) -> object:
 
 
 class ModelEntry(Form):
-    """One model of `models.yaml`; `None` means the file leaves the choice to the command."""
+    """One model of `models.yaml`; `None` leaves the choice to the command."""
 
     path: Annotated[Path, BeforeValidator(_model_path)] = Field(default=None, validate_default=True)
     input_shapes: (
@@ -257,7 +257,7 @@ class ModelEntry(Form):
 
 
 class BackendEntry(Form):
-    """One backend: an execution provider with its options; `None` means the runtime's own default."""
+    """One backend: an execution provider with its options; `None` stands for the runtime's own default."""
 
     provider: Annotated[
         str,
@@ -296,7 +296,7 @@ BUILT_IN_BACKENDS: Final[Mapping[str, BackendEntry]] = MappingProxyType(
     {
         "cpu": BackendEntry(provider=CPU_PROVIDER),
         "migraphx": BackendEntry(provider=MIGRAPHX_PROVIDER),
-        # Only older runtimes have it: the last release that carried this provider was built for ROCm 7.0.
+        # Only in older runtimes: the last release with this provider was built for ROCm 7.0.
         "rocm": BackendEntry(provider=ROCM_PROVIDER),
         "cuda": BackendEntry(provider=CUDA_PROVIDER),
     }
@@ -304,22 +304,22 @@ BUILT_IN_BACKENDS: Final[Mapping[str, BackendEntry]] = MappingProxyType(
 
 
 def load_models(path: Path) -> dict[str, ModelEntry]:
-    """The models that the file at `path` registers, by name, in the file's order; none when there is no such file.
+    """Return the models registered in the file at `path` by name, in file order; empty if there is no file.
 
-    A relative model path in the file starts at the file's own folder.
+    Relative model paths in the file are resolved against the file's own folder.
     """
     file = load_form(path, _ModelsFile)
     return (file and file.models) or {}
 
 
 def load_backends(path: Path) -> dict[str, BackendEntry]:
-    """The built-in backends with the entries of the file at `path` added; one of the same name replaces a built-in."""
+    """Return the built-in backends plus those of the file at `path`, which replace built-ins of the same name."""
     file = load_form(path, _BackendsFile)
     return {**BUILT_IN_BACKENDS, **((file and file.backends) or {})}
 
 
 def load_form(path: Path, form: type[_AnyForm]) -> _AnyForm | None:
-    """The file at `path` in its form; None when there is no such file or nothing in it. UsageError in one line."""
+    """Return the validated file at `path`, or None if it is missing or empty. UsageError in one line."""
     content = read_yaml(path)
     if content is None:
         return None
@@ -330,7 +330,7 @@ def load_form(path: Path, form: type[_AnyForm]) -> _AnyForm | None:
 
 
 def _refusal(path: Path, error: ErrorDetails) -> str:
-    """Word a refusal: file, key, the value found and the value expected; a value is never printed at length."""
+    """Word a refusal: file, key, actual value and expected value; values are shortened."""
     steps, context, value = error["loc"], error.get("ctx", {}), error["input"]
     if steps[-1:] == ("[key]",):
         steps = steps[:-1]
@@ -349,7 +349,7 @@ COUNTER_SETS_FILE: Final = "counter_sets.yaml"
 
 
 def load_counter_sets(path: Path) -> CounterSets:
-    """The counter sets of the file at `path`, or the package's where there is none. UsageError naming file and key."""
+    """Return the counter sets of the file at `path`, or else the package's. UsageError naming file and key."""
     file = load_form(path, _File) or load_form(DEFAULTS / "configs" / COUNTER_SETS_FILE, _File)
     assert file is not None
     sets: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in file.counter_sets}

@@ -1,6 +1,6 @@
-"""Takes foreign captures into the lake's raw folder: copies files, and blots out what looks like a secret on the way.
+"""Copy foreign captures into the lake's raw folder, and redact secrets on the way.
 
-What the files mean is `aaco_pipeline.formats`; which session they become is `aaco_pipeline.pipeline.ingestion`.
+`aaco_pipeline.formats` interprets the files; `aaco_pipeline.pipeline.ingestion` decides which session they become.
 """
 
 import errno
@@ -34,13 +34,13 @@ from aaco_pipeline.resources.confinement.requests import size_on_disk
 from aaco_pipeline.resources.sqlite_copy import copy_database
 
 _CHUNK_BYTES: Final = 8 << 20
-#: Programs and raw traces: no user typed anything into them, and a changed byte would spoil them.
+#: Programs and raw traces: they contain no text typed by a user, and a changed byte would corrupt them.
 _BINARY: Final = (".att", ".out")
 
 
 @dataclass(frozen=True)
 class KeptFile:
-    """One file as it was handed over (`sha256`, `bytes`), and how many places were blotted out in the copy."""
+    """One source file (`sha256`, `bytes`), and the number of redactions in its copy."""
 
     name: str
     sha256: str
@@ -49,9 +49,9 @@ class KeptFile:
 
 
 def capture_digest(run: Run) -> str:
-    """SHA-256 over the digests of the files a run is read from: the same for the same content, whatever its names.
+    """Return the SHA-256 over the digests of a run's files: equal for equal content, regardless of file names.
 
-    CaptureError when one cannot be read, or when they are mostly holes.
+    Raises CaptureError if a file cannot be read, or if the files are mostly holes.
     """
     files = [path for part in run.parts for path in part.files]
     size, limits = sum(path.lstat().st_size for path in files), Limits()
@@ -61,11 +61,11 @@ def capture_digest(run: Run) -> str:
 
 
 def copy_capture(run: Run, folder: Path, workload: str | None, *, keep_original: bool = False) -> None:
-    """Fill `folder` with the run's files, minus secrets, and the list of them.
+    """Fill `folder` with the run's files, without secrets, and the list of them.
 
-    Files of the run that no reader takes are kept where they may be of use later (raw thread traces, code objects).
-    With `keep_original` a file that its copy differs from is kept next to it untouched, for its owner alone.
-    CaptureError when a file cannot be copied, LakeError when there is no room for it.
+    Files of the run that no reader takes are kept if they may be useful later (raw thread traces, code objects). With
+    `keep_original`, a file that was redacted is also kept unchanged next to its copy, readable only by its owner.
+    Raises CaptureError if a file cannot be copied, and LakeError if there is no room for it.
     """
     read = [path for part in run.parts for path in part.files]
     names = _names(run, read)
@@ -97,13 +97,13 @@ def _digest_of(digests: Sequence[str]) -> str:
 
 
 def _kept_beside(run: Run) -> list[Path]:
-    """Files that no reader takes and that are kept all the same."""
+    """Return the files that are kept although no reader takes them."""
     beside = [one.path for one in run.unread if one.path.suffix in _BINARY or one.path.name.startswith(STATISTICS)]
     return [path for path in beside if is_regular(path)]
 
 
 def _names(run: Run, read: Sequence[Path]) -> dict[Path, str]:
-    """Name the run's files in the lake: as they were, minus secrets, and no two the same."""
+    """Name the run's files in the lake: original names without secrets, all different."""
     names: dict[Path, str] = {}
     taken: set[str] = set()
     for path in dict.fromkeys([*read, *_kept_beside(run), *(one.path for one in run.unread)]):
@@ -120,7 +120,7 @@ def _names(run: Run, read: Sequence[Path]) -> dict[Path, str]:
 
 def _name(path: Path, run: Run) -> str:
     inside = path.relative_to(run.folder) if path != run.folder else Path(path.name)
-    # A format that is a folder keeps the folder's name.
+    # For a format that is a folder, keep the folder's name.
     folder_format = run.folder.is_dir() and any(part.files and part.name == run.folder.name for part in run.parts)
     return (Path(run.folder.name) / inside).as_posix() if folder_format else inside.as_posix()
 
@@ -136,7 +136,7 @@ def _copied(path: Path, name: str, folder: Path) -> KeptFile:
 
 
 def _copy(path: Path, target: Path) -> tuple[str, int, int]:
-    """Copy a file minus secrets; its digest, size and number of redactions."""
+    """Copy a file without secrets; return its digest, size and number of redactions."""
     size = path.lstat().st_size
     if path.suffix in _BINARY:
         return _copy_bytes(path, target), size, 0
@@ -156,8 +156,8 @@ def _copy(path: Path, target: Path) -> tuple[str, int, int]:
                 hits = _filtered(pieces, copy, path)
             if not packed:
                 for _ in pieces:
-                    pass  # what follows the end of a stream is no part of its copy, but of the file
-        # A plain file's digest is that of the very bytes that were copied.
+                    pass  # data after the end of a compressed stream belongs to the file, but not to its copy
+        # The digest of a plain file is computed from exactly the bytes that were copied.
         digest = digest_of(path) if packed or is_database else read.hexdigest()
     with _writing(target):
         if not packed:
@@ -173,7 +173,7 @@ def _copy(path: Path, target: Path) -> tuple[str, int, int]:
 
 
 def _copy_marks(path: Path, target: Path) -> int:
-    """Copy a program's marks without secrets in their names; the number of secrets."""
+    """Copy a program's marks without secrets in their names; return the number of secrets."""
     limits = Limits()
     if path.lstat().st_size > limits.whole_bytes:
         raise CaptureError(f"{path}: more than {limits.whole_bytes} bytes of marks; mark less and record again")
@@ -192,7 +192,7 @@ def _keep_original(path: Path, target: Path) -> None:
 
 
 def _copy_bytes(path: Path, target: Path) -> str:
-    """Copy a file as it is; its digest."""
+    """Copy a file unchanged; return its digest."""
     try:
         source = open_regular(path)
     except OSError as error:
@@ -205,12 +205,13 @@ def _copy_bytes(path: Path, target: Path) -> str:
 
 
 def _pieces(source: gzip.GzipFile | IO[bytes], path: Path) -> Iterator[bytes]:
-    """Yield a file's content piece by piece. CaptureError when it cannot be read on."""
+    """Yield a file's content in chunks. CaptureError if reading fails."""
     while True:
         try:
             piece = source.read(_CHUNK_BYTES)
         except (EOFError, zlib.error, gzip.BadGzipFile):
-            # A cut or damaged file is its reader's to judge; not all in it was looked at, so nothing of it is kept.
+            # The reader reports truncated or damaged files. Such a file was not searched completely, so none of it is
+            # kept.
             raise CaptureError(f"{path}: cannot be unpacked: damaged or cut; copy the file again") from None
         except OSError as error:
             raise CaptureError(f"{path}: cannot be copied: {error.strerror or error}") from error
@@ -221,7 +222,7 @@ def _pieces(source: gzip.GzipFile | IO[bytes], path: Path) -> Iterator[bytes]:
 
 @contextmanager
 def _writing(target: Path) -> Iterator[None]:
-    """Errors of the system while the copy is written, which say nothing of the capture."""
+    """Convert system errors while writing the copy, which are not the capture's fault."""
     try:
         yield
     except OSError as error:
@@ -232,14 +233,14 @@ def _writing(target: Path) -> Iterator[None]:
 
 
 def _digested(pieces: Iterator[bytes], read: "hashlib._Hash") -> Iterator[bytes]:
-    """The pieces as they come, each added to a digest."""
+    """Pass the chunks on, adding each to a digest."""
     for piece in pieces:
         read.update(piece)
         yield piece
 
 
 def _filtered(pieces: Iterator[bytes], copy: IO[bytes], path: Path) -> int:
-    """Copy a file's pieces without their secrets; how many there were."""
+    """Copy a file's chunks without their secrets; return the number of secrets."""
     hits = 0
     is_cupti = first_bytes(path, len(CUPTI_MAGIC)) == CUPTI_MAGIC
     for clean, count in cupti.without_secrets(pieces, Limits(), str(path)) if is_cupti else redacted_pieces(pieces):

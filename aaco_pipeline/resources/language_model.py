@@ -1,7 +1,7 @@
-"""The language model that may propose changes to a kernel: its settings, a client bounded in time and size, a record.
+"""The language model that may propose changes to a kernel: its settings, a client with time and size limits, a record.
 
-What is asked, and what an answer may be, is `aaco_pipeline.optimization.proposers`. The key is only ever in the
-environment, and neither it nor the address is recorded.
+`aaco_pipeline.optimization.proposers` writes the questions and checks the answers. The key is only ever in the
+environment; neither the key nor the address is recorded.
 """
 
 import http.client
@@ -32,7 +32,7 @@ _KEY: Final = re.compile(r"[\x21-\x7e]{1,4096}")
 
 
 def _address(text: str) -> str:
-    """An http or https address of a host and a folder, with nothing secret in it."""
+    """An http or https address of a host and a path, without any secrets."""
     try:
         parts = urlsplit(text)
         named = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -45,7 +45,7 @@ def _address(text: str) -> str:
 
 
 class LanguageModel(Form):
-    """An OpenAI-compatible endpoint. `timeout_seconds` is for one question with all that is tried again for it."""
+    """An OpenAI-compatible endpoint. `timeout_seconds` applies to one question including all retries."""
 
     base_url: Annotated[
         str,
@@ -89,15 +89,15 @@ def _is_loopback(url: str) -> bool:
 
 
 def load_language_model(configs: Path) -> LanguageModel | None:
-    """The endpoint that the folder's file names; None where there is no file or nothing in it. UsageError in a line."""
+    """Return the endpoint in the folder's settings file; None if it is missing or empty. UsageError in one line."""
     file = load_form(configs / FILE, _File)
     return None if file is None else file.language_model
 
 
 def key_of(settings: LanguageModel, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The key to send, or None where the settings name no variable.
+    """Return the key to send, or None if the settings name no variable.
 
-    UsageError, without a word of what it holds, when the variable is not set or holds what cannot be sent.
+    Raises UsageError, without revealing the content, if the variable is not set or its content cannot be sent.
     """
     if settings.key_variable is None:
         return None
@@ -113,7 +113,7 @@ _CHUNK_BYTES: Final = 64 * 1024
 
 
 class ExchangeError(Exception):
-    """No complete answer came. `again` is True if another try may do better."""
+    """No complete answer arrived. `again` is True if a retry may succeed."""
 
     def __init__(self, reason: str, *, again: bool) -> None:
         super().__init__(reason)
@@ -122,7 +122,7 @@ class ExchangeError(Exception):
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer: its status, the seconds to wait before the next try if it names them, and its body."""
+    """An answer: its status, its body, and the delay in seconds that it requests before a retry, if any."""
 
     status: int
     retry_after_seconds: float | None
@@ -130,9 +130,9 @@ class Reply:
 
 
 def post(url: str, headers: Mapping[str, str], content: bytes, deadline: float) -> Reply:
-    """Send `content` as JSON to `url` and read the whole answer before `deadline` of the monotonic clock.
+    """Send `content` as JSON to `url` and read the complete answer before `deadline` of the monotonic clock.
 
-    ExchangeError when that does not come to an end in time, or ends as no HTTP answer should.
+    Raises ExchangeError if this does not finish in time or the HTTP answer is invalid.
     """
     parts = urlsplit(url)
     secure = parts.scheme == "https"
@@ -164,7 +164,7 @@ def post(url: str, headers: Mapping[str, str], content: bytes, deadline: float) 
 
 
 def _body(response: http.client.HTTPResponse) -> bytes:
-    """The whole body. ExchangeError when it is too large or not as long as it was declared."""
+    """Return the complete body. ExchangeError if it is too large or does not have its declared length."""
     declared = response.length
     body = bytearray()
     while chunk := response.read1(_CHUNK_BYTES):
@@ -177,12 +177,12 @@ def _body(response: http.client.HTTPResponse) -> bytes:
 
 
 def _seconds(text: str | None) -> float | None:
-    """Seconds of a Retry-After header; a date, or anything else, is ignored."""
+    """Return the seconds in a Retry-After header; a date, or anything else, is ignored."""
     return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 6 else None
 
 
 def read_json(body: bytes) -> Any:
-    """The body as plain values. ExchangeError, worth another try, when it is no JSON in UTF-8."""
+    """Return the body as plain values. ExchangeError, with a retry allowed, if it is not JSON in UTF-8."""
     try:
         return json.loads(body.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -190,9 +190,9 @@ def read_json(body: bytes) -> Any:
 
 
 class _Connected:
-    """A connected socket, encrypted if `secure`, whose every operation ends at one deadline.
+    """A connected socket, encrypted if `secure`; all operations share one deadline.
 
-    A socket's own time limit is for one operation, and so no limit on an answer that comes byte by byte.
+    A socket's own timeout applies to each operation, so it does not limit an answer that arrives byte by byte.
     """
 
     def __init__(self, host: str, port: int, secure: bool, deadline: float) -> None:
@@ -227,14 +227,14 @@ class _Connected:
         return self._socket.recv_into(buffer)
 
     def close(self) -> None:
-        """Nothing: `http.client` closes once it has read the head of a last answer, whose body is then to come."""
+        """Do nothing: `http.client` closes the socket after the header of a final answer, before its body is read."""
 
     def hang_up(self) -> None:
         self._socket.close()
 
 
 class _Incoming(io.RawIOBase):
-    """The bytes that arrive on the socket, as `http.client` reads them."""
+    """Bytes that arrive on the socket, in the form that `http.client` reads."""
 
     def __init__(self, connected: _Connected) -> None:
         self._connected = connected
@@ -250,7 +250,7 @@ _TRIES: Final = 3
 _FIRST_WAIT_SECONDS: Final = 1.0
 _LONGEST_WAIT_SECONDS: Final = 30.0
 _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
-#: Answers of an endpoint that does not know a field of the request.
+#: Status codes of endpoints that do not know a field of the request.
 _NOT_UNDERSTOOD: Final = frozenset({400, 422})
 _LONGEST_REASON: Final = 200
 
@@ -258,8 +258,8 @@ _LONGEST_REASON: Final = 200
 class Client:
     """Ask the endpoint of `settings`, and remember its dialect for the next question.
 
-    A whole question, with all that is tried again, ends within `settings.timeout_seconds`. Redirects are not followed
-    and proxies of the environment not used: the key goes to the configured host or nowhere.
+    A question with all retries ends within `settings.timeout_seconds`. Redirects are not followed and proxies from the
+    environment are not used: the key goes only to the configured host.
     """
 
     def __init__(self, settings: LanguageModel, key: str | None, pause: Callable[[float], None] = time.sleep) -> None:
@@ -270,7 +270,7 @@ class Client:
         self._limit_name = "max_tokens"
 
     def __call__(self, question: Question) -> str:
-        """The text of the answer. NoAnswer when none came, or none that is whole."""
+        """Return the text of the answer. NoAnswer if none arrived or it is incomplete."""
         deadline = time.monotonic() + self._settings.timeout_seconds
         tries = 0
         while True:
@@ -306,7 +306,7 @@ class Client:
         return post(url, headers, json.dumps(document).encode(), deadline)
 
     def _learns_from(self, reply: Reply) -> bool:
-        """Leave out what this endpoint does not know; False when there is nothing more to leave out."""
+        """Drop a field that this endpoint does not know; False if there is nothing more to drop."""
         if b"max_completion_tokens" in reply.body and self._limit_name == "max_tokens":
             self._limit_name = "max_completion_tokens"
             return True
@@ -314,7 +314,7 @@ class Client:
         return learned
 
     def _said(self, reply: Reply) -> str:
-        """The status in words. No more is reported about a refused key: some endpoints repeat part of it."""
+        """Describe the status. No further detail is reported for a refused key: some endpoints echo part of it."""
         said = f"it answered {reply.status} ({responses.get(reply.status, 'no known status')})"
         if reply.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return f"{said}: is the key in {self._settings.key_variable or 'key_variable'} right?"
@@ -332,7 +332,7 @@ class Client:
 
 
 def _text(document: Any) -> str:
-    """The text of the first choice. ExchangeError when there is none; NoAnswer when the model gave none."""
+    """Return the text of the first choice. ExchangeError if there is none; NoAnswer if the model gave none."""
     try:
         choice = document["choices"][0]
         content = choice["message"]["content"]
@@ -351,9 +351,9 @@ _LARGEST_FILE_BYTES: Final = 32 * 1024 * 1024
 
 
 class Recorded:
-    """Asks, and keeps each exchange in `folder` before its answer is used.
+    """Ask questions, and store each exchange in `folder` before its answer is used.
 
-    A question that the folder has an answer to is not asked again: what was recorded is what was used.
+    A question that is already answered in the folder is not asked again, so the recorded answer is the one used.
     """
 
     def __init__(self, ask: Ask, folder: Path) -> None:
@@ -373,7 +373,7 @@ class Recorded:
         return answer
 
     def _keep(self, question: Question, answer: str | None, failure: str | None) -> None:
-        """Written beside its place and moved there: a kill leaves a whole file or none of that name."""
+        """Write a temporary file and rename it: a kill leaves either a complete file or none of that name."""
         document = {"question": question.document(), "answer": answer, "failure": failure}
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{question.sha256}.json"
@@ -387,7 +387,7 @@ class Recorded:
 
 
 class Replayed:
-    """Answers from the files in `folder` alone. UsageError for a question that is not there."""
+    """Answer only from the files in `folder`. UsageError for a question that is not recorded."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -405,7 +405,7 @@ class Replayed:
 
 
 def _read(folder: Path, question: Question) -> dict[str, Any] | None:
-    """The exchange on file; None where there is none. UsageError when the file was not written here."""
+    """Return the recorded exchange or None. UsageError if the file was not written by this class."""
     path = folder / f"{question.sha256}.json"
     try:
         with path.open("rb") as file:

@@ -1,6 +1,6 @@
 """Progress of work, reported to a listener: the command draws a bar, Dagster writes a log line.
 
-The listener is a context variable: the functions between the command and the loop that reports need not pass it on.
+The listener is a context variable, so the functions between the command and the reporting loop need not pass it on.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ _listener: ContextVar[Listener | None] = ContextVar("aaco_progress_listener", de
 
 
 def report_progress(doing: str, done: int, total: int) -> None:
-    """Tell the listener, if there is one."""
+    """Notify the listener, if there is one."""
     listener = _listener.get()
     if listener is not None:
         listener(doing, done, total)

@@ -1,7 +1,7 @@
-"""Locations of the lake, of Dagster's instance and of a project's settings, decided once.
+"""Locate the lake, Dagster's instance and a project's settings, in one place.
 
-Nothing is created here; opening the instance is `aaco_pipeline.automation.instance`, writing settings to edit is
-`aaco init`.
+Nothing is created here; `aaco_pipeline.automation.instance` opens the instance, and `aaco init` writes settings to
+edit.
 """
 
 import os
@@ -16,14 +16,14 @@ LAKE_VARIABLE: Final = "AACO_LAKE"
 HOME_VARIABLE: Final = "DAGSTER_HOME"
 SETTINGS: Final = "dagster.yaml"
 WORKSPACE: Final = "workspace.yaml"
-#: The settings that come with the package. They hold wherever a project has no file of its own.
+#: Settings shipped with the package. They apply if a project has no file of its own.
 DEFAULTS: Final = Path(__file__).parents[1] / "defaults"
 _LAKE_FOLDER: Final = "tracelake"
 
 
 @dataclass(frozen=True)
 class Project:
-    """`root` is the nearest folder upward with a dagster.yaml or a tracelake/, else the folder one works in."""
+    """A project. `root` is the nearest folder upward with a dagster.yaml or a tracelake/, else the current folder."""
 
     root: Path
     lake: Path
@@ -35,18 +35,18 @@ class Project:
         return self.root / "configs"
 
     def settings(self, name: str) -> Path:
-        """The file `name` that holds: the project's own, else the package's."""
+        """Return the effective file `name`: the project's own, else the package's."""
         own = self.root / name
         return own if own.is_file() else DEFAULTS / name
 
 
 def find_project(lake: str | Path | None = None, start: Path | None = None, *, new: bool = False) -> Project:
-    """The project seen from `start` (default: here).
+    """Return the project seen from `start` (default: the current folder).
 
     Lake: the argument, else $AACO_LAKE, else tracelake/ in the nearest folder upward that has a dagster.yaml or a
-    tracelake/. Where there is none, `new` means one in `start`; without it that is a UsageError. Dagster's home:
-    $DAGSTER_HOME, else .dagster_home/ beside a lake called tracelake and inside any other, because one lake goes with
-    one instance, wherever one looks from.
+    tracelake/. If there is none, `new` selects one in `start`; otherwise UsageError is raised. Dagster's home:
+    $DAGSTER_HOME, else .dagster_home/ next to a lake called tracelake and inside any other lake, so that a lake always
+    has the same instance, whatever the current folder.
     """
     here = (start or Path.cwd()).absolute()
     upward = (here, *here.parents)

@@ -1,7 +1,7 @@
-"""Read a project's own settings: the folders it trusts, the command that gets notifications, and what retention keeps.
+"""Read a project's own settings: trusted folders, the notification command, and retention.
 
-What is measured, and with what, is `aaco_pipeline.resources.configuration`; what is notified, and what goes, is decided
-in `aaco_pipeline.automation.watching` and `aaco_pipeline.lake.retention`.
+`aaco_pipeline.resources.configuration` reads the settings for measurements; `aaco_pipeline.automation.watching` decides
+on notifications and `aaco_pipeline.lake.retention` on removal.
 """
 
 import json
@@ -28,7 +28,7 @@ _SAMPLES: Final = "aaco_pipeline.optimization.samples"
 
 
 def _folder(value: object, info: ValidationInfo) -> Path:
-    """A relative path starts at the folder of the file that names it."""
+    """Resolve a relative path against the folder of the file that contains it."""
     if not isinstance(value, str) or not value.strip() or "\0" in value:
         raise ValueError
     file: Path = (info.context or {})["folder"]
@@ -44,15 +44,15 @@ class _TrustedFile(Form):
 
 @dataclass(frozen=True)
 class TrustedFolders:
-    """The folders, those of the sample kernels last, and the file that names the others."""
+    """The folders, those of the sample kernels last, and the file that lists the others."""
 
     file: Path
     folders: tuple[Path, ...]
 
     def locate(self, text: str) -> Path:
-        """The absolute path that a run's configuration means; a relative one starts at the first folder that has it.
+        """Resolve a path in a run's configuration; a relative path starts at the first folder that contains it.
 
-        UsageError for one outside all folders, or with `..` or a null character in it.
+        Raises UsageError for a path outside all folders, or with `..` or a null character in it.
         """
         path = Path(text)
         if "\0" not in text and ".." not in path.parts and path.parts:
@@ -63,12 +63,12 @@ class TrustedFolders:
         raise self._refusal(text, "lies in no folder that a run of Dagster may name files of")
 
     def read(self, path: Path) -> bytes:
-        """The bytes of a located file. UsageError when it may not be read, FileNotFoundError when it is not there."""
+        """Return a located file's bytes. UsageError if it may not be read, FileNotFoundError if it does not exist."""
         with self._opened(path) as stream:
             return bytes(stream.read())
 
     def copy(self, path: Path, target: Path) -> None:
-        """Write the bytes of a located file to a new one, whose folders are made. Raises as `read` does."""
+        """Write the bytes of a located file to a new file, creating its folders. Raises the same errors as `read`."""
         with self._opened(path) as stream:
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("xb") as copy:
@@ -79,7 +79,7 @@ class TrustedFolders:
         located = self.locate(str(path))
         folder = next(one for one in self.folders if located.is_relative_to(one))
         try:
-            # Links may lead to the folder that the user named; below it none is followed.
+            # Links may lead to the configured folder; below it, no link is followed.
             stream = open_regular(folder.resolve(strict=True) / located.relative_to(folder))
         except FileNotFoundError:
             raise
@@ -99,7 +99,7 @@ class TrustedFolders:
 
 
 def trusted_folders(configs: Path) -> TrustedFolders:
-    """The folders that the file in the folder of settings names, and the samples. UsageError for a wrong file."""
+    """Return the folders listed in the settings file, and the samples. UsageError for an invalid file."""
     path = configs / TRUSTED_FOLDERS_FILE
     form = load_form(path, _TrustedFile)
     samples = Path(str(files(_SAMPLES)))
@@ -109,7 +109,7 @@ def trusted_folders(configs: Path) -> TrustedFolders:
 def _is_there(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a name that is too long for any file
+    except OSError:  # the name is too long for a file
         return False
 
 
@@ -118,7 +118,7 @@ _LONGEST_REASON: Final = 200
 
 
 class Hook(Form):
-    """A command as a list of arguments: no shell reads it, so nothing in it is expanded."""
+    """A command as a list of arguments: no shell reads it, so nothing is expanded."""
 
     command: Annotated[
         list[Annotated[str, Field(min_length=1)]],
@@ -136,14 +136,14 @@ class Notifications(Form):
 
 
 def load_notifications(configs: Path) -> Notifications:
-    """The settings of the folder; nothing is configured where there is no file. UsageError in one line."""
+    """Read the settings in the folder; without a file nothing is configured. UsageError in one line."""
     return load_form(configs / NOTIFICATIONS_FILE, Notifications) or Notifications()
 
 
 def run_hook(hook: Hook, document: Mapping[str, Any]) -> str | None:
-    """Run the command with the document as JSON on its standard input; None, or why it failed, in a line.
+    """Run the command with the document as JSON on standard input; return None, or one line on why it failed.
 
-    What it prints on standard output is dropped. At the time limit the command goes with all that it started.
+    Its standard output is discarded. At the time limit, the command and all processes that it started are killed.
     """
     try:
         process = subprocess.Popen(
@@ -184,7 +184,7 @@ _Age = Annotated[str, AfterValidator(_age), expecting("an age such as 90d, 36h o
 
 
 class RetentionSettings(Form):
-    """The limits of the schedule (null: no limit), and the `grace` of files that segments have replaced."""
+    """The limits of the schedule (null: no limit), and the `grace` period for files that segments have replaced."""
 
     keep: _Age | None = "90d"
     keep_last: Annotated[int, Field(ge=1), expecting("a whole number from 1")] | None = 10

@@ -1,11 +1,11 @@
-"""Programs that run beside one another until one of them, or whoever started them, ends: then all end.
+"""Programs that run together until one of them, or the process that started them, ends: then all are ended.
 
-Between this process and the programs stands a supervisor, which is this module run as a program. It sees the end of
-this process, however that comes, by a pipe that then closes, and adopts what its programs leave behind. Should it be
-killed itself, this process adopts them and ends them in the same way.
+A supervisor, which is this module run as a program, runs between this process and the programs. A pipe that closes
+tells it when this process ends for any reason, and it adopts orphaned descendants of its programs. If the supervisor
+itself is killed, this process adopts and ends them in the same way.
 
-What the programs say on standard error goes through the supervisor: what they say about being interrupted, once they
-are to end, is nobody's news.
+Standard error of the programs passes through the supervisor, which drops their messages about being interrupted once
+they are to end.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ from types import FrameType
 from typing import Any, Final
 
 _SET_CHILD_SUBREAPER: Final = 36
-#: From SIGINT to SIGKILL, and from the first SIGKILL to giving up on what hangs in the kernel.
+#: Delay from SIGINT to SIGKILL, and from the first SIGKILL to giving up on processes that hang in the kernel.
 _GRACE_SECONDS: Final = 10.0
 _KILL_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.1
@@ -37,22 +37,22 @@ _PIECE_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True)
 class Service:
-    """A program that runs until the others end. Messages call it by `name`."""
+    """A program that runs until the others end. Messages use its `name`."""
 
     name: str
     command: Sequence[str]
-    #: A Unix socket that it answers on once it is ready: the next service starts then.
+    #: A Unix socket on which it answers once it is ready; the next service is started then.
     ready: str | None = None
     #: Descriptors that it inherits.
     descriptors: tuple[int, ...] = ()
 
 
 def run_together(services: Sequence[Service], folder: Path, working_folder: Path) -> signal.Signals | str:
-    """Run `services`, each once the one before is ready, until SIGINT or SIGTERM comes or one of them ends by itself.
+    """Run `services`, starting each once the previous one is ready, until SIGINT or SIGTERM arrives or one ends.
 
-    Gives the signal, also one that this process was started to ignore, or a line that says which service ended and how.
-    Nothing of them runs any more then. `folder`, for their sockets, is removed in the end, even if this process is
-    killed.
+    Returns the signal, even one that this process was started to ignore, or a line that says which service ended and
+    how. No process of the services is left running. `folder`, for their sockets, is removed at the end, even if this
+    process is killed.
     """
     _adopt_orphans()
     plan = json.dumps({"services": [asdict(one) for one in services], "folder": str(folder)}).encode()
@@ -65,14 +65,14 @@ def run_together(services: Sequence[Service], folder: Path, working_folder: Path
             stdin=commands,
             pass_fds=(tells, *inherited),
             cwd=working_folder,
-            start_new_session=True,  # the terminal's Ctrl-C is for this process to pass on
+            start_new_session=True,  # this process handles the terminal's Ctrl-C
         )
         running.append(supervisor)
         if received:
             supervisor.terminate()
         os.close(commands)
         os.close(tells)
-        with suppress(BrokenPipeError):  # it has ended already, as is seen below
+        with suppress(BrokenPipeError):  # it has already ended; this is detected below
             os.write(given, plan + b"\n")
         why = b"".join(iter(lambda: os.read(told, 4096), b"")).decode()
         supervisor.wait()
@@ -86,7 +86,7 @@ def run_together(services: Sequence[Service], folder: Path, working_folder: Path
 
 @contextmanager
 def _passed_on() -> Iterator[tuple[list[signal.Signals], list["subprocess.Popen[bytes]"]]]:
-    """While this holds, SIGINT and SIGTERM are noted in the first list and end the processes of the second."""
+    """Within the block, record SIGINT and SIGTERM in the first list, and end the processes of the second."""
     received: list[signal.Signals] = []
     running: list[subprocess.Popen[bytes]] = []
 
@@ -95,7 +95,8 @@ def _passed_on() -> Iterator[tuple[list[signal.Signals], list["subprocess.Popen[
         for process in running:
             process.terminate()
 
-    # Functions of ours, so that the programs begin with the default, even where this process began with "ignore".
+    # Handlers rather than "ignore", so that the programs start with the default even if this process started with
+    # "ignore".
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield received, running
@@ -109,7 +110,7 @@ def main(tells: int) -> None:
     os.set_inheritable(tells, False)
     _adopt_orphans()
     stopped: list[int] = []
-    signal.signal(signal.SIGINT, lambda *_: None)  # sent to the whole group in the end, and meant for the others
+    signal.signal(signal.SIGINT, lambda *_: None)  # sent to the whole group at the end, for the others
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler nothing would wake the wait below
     woken, wakes = os.pipe()
@@ -130,22 +131,22 @@ def main(tells: int) -> None:
     os.close(errors)
     passing_on.join(_KILL_SECONDS)
     shutil.rmtree(plan["folder"], ignore_errors=True)
-    with suppress(BrokenPipeError):  # there is nobody left to tell
+    with suppress(BrokenPipeError):  # nobody is left to receive the report
         os.write(tells, why.encode())
 
 
 def _pass_on(said: int, ending: threading.Event) -> None:
-    """Pass the services' standard error on until they are to end; read their pipe to its end."""
+    """Forward the services' standard error until they are to end; read their pipe to the end."""
     while piece := os.read(said, _PIECE_BYTES):
-        with suppress(OSError):  # nobody reads it any more: the services go on
+        with suppress(OSError):  # nobody reads it any more, but the services continue
             while piece and not ending.is_set():
                 piece = piece[os.write(_STANDARD_ERROR, piece) :]
 
 
 def _supervise(services: list[dict[str, Any]], woken: int, stopped: list[int], errors: int) -> str:
-    """Start services and wait; the line on the one that ended, or nothing when they are to be ended.
+    """Start services and wait; return a line about the one that ended, or nothing if they are to be ended.
 
-    `errors` is what they get as standard error.
+    `errors` becomes their standard error.
     """
     waiting, ready = list(services), None
     running: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
@@ -185,7 +186,7 @@ def _adopt_orphans() -> None:
 
 
 def _end_children(group: int) -> None:
-    """SIGINT to the process group, as Ctrl-C sends it; later SIGKILL to whatever is left, in whatever group."""
+    """Send SIGINT to the process group, as Ctrl-C does; later SIGKILL to all remaining processes in any group."""
     if _gone(0.0):
         return
     with suppress(ProcessLookupError):
@@ -196,11 +197,11 @@ def _end_children(group: int) -> None:
         for pid in _children():
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        gone = _gone(_POLL_SECONDS)  # what a killed one has left is a child now
+        gone = _gone(_POLL_SECONDS)  # orphans of a killed process are now our children
 
 
 def _gone(seconds: float) -> bool:
-    """Reap until no child is left, for this long at most."""
+    """Reap until no child is left, for at most this long."""
     deadline = time.monotonic() + seconds
     while True:
         list(_reaped())
@@ -214,7 +215,7 @@ def _gone(seconds: float) -> bool:
 
 
 def _reaped() -> Iterator[tuple[int, int]]:
-    """The process ids and statuses of children that have ended, orphans among them."""
+    """Return the process ids and statuses of children that have ended, including orphans."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

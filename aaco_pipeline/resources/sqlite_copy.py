@@ -1,10 +1,9 @@
-"""Writes a capture's SQLite database anew: every row of its tables, minus secrets, and nothing that executes.
+"""Rewrite a capture's SQLite database: every row of its tables, without secrets and without anything executable.
 
-Kept are the tables with their columns' names and kinds, every number, time, identifier and name, and the order of
-rows, also in tables that no reader knows yet. Names pass the search for secrets; free text, command lines and
-environments the whole of `aaco_pipeline.formats.parsing.redaction`. Not kept are triggers, views, generated columns,
-indexes, checks, defaults, tables of extensions, binary values, and free pages. Reading what is kept is
-`aaco_pipeline.formats.rocpd`.
+Kept are the tables with their column names and types, all numbers, times, identifiers and names, and the row order,
+even in tables that no reader knows yet. Names are searched for known secrets; free text, command lines and environments
+pass through all of `aaco_pipeline.formats.parsing.redaction`. Dropped are triggers, views, generated columns, indexes,
+checks, defaults, tables of extensions, binary values, and free pages. `aaco_pipeline.formats.rocpd` reads the copy.
 """
 
 import errno
@@ -35,18 +34,19 @@ from aaco_pipeline.formats.parsing.redaction import (
 )
 from aaco_pipeline.formats.parsing.sqlite_database import damaged, opened
 
-#: Columns that hold identifiers and names: a kernel's name may look odd, and is lost only where it holds a known token.
+#: Columns with identifiers and names: a kernel's name may look unusual, and is redacted only if it contains a known
+#: token.
 _NAMED_COLUMNS: Final = frozenset({"guid", "uuid", "string", "symbol", "category", "type", "level", "kind", "hash"})
 _NAMED_ENDINGS: Final = ("name", "_id", "_type", "uri", "units", "arch")
 _LONGEST_TEXT: Final = 1 << 20
 _MOST_TABLES: Final = 10_000
 _MOST_COLUMNS: Final = 2_000
 _BATCH: Final = 2_000
-#: A progress handler is asked after so many steps of SQLite's machine.
+#: The progress handler runs after this many virtual-machine instructions of SQLite.
 _STEPS: Final = 50_000
 _SECONDS: Final = 60.0
 _SECONDS_PER_BYTE: Final = 60.0 / (1 << 30)
-#: A copy so much larger than its source has read the same pages twice.
+#: A copy this much larger than its source must have read the same pages twice.
 _GROWTH: Final = 4
 _LEAST_GROWTH_BYTES: Final = 64 << 20
 _MESSAGE_BYTES: Final = 200
@@ -62,10 +62,11 @@ _WRITES: Final = frozenset(
 
 
 def copy_database(source: Path, target: Path, limits: Limits) -> int:
-    """Write the database at `source` anew at `target`; how many texts were redacted or cut, and binary values left out.
+    """Rewrite the database `source` as `target`; return the number of redacted or cut texts and of dropped blobs.
 
-    `source` may be packed by gzip; `target` is not there yet, and is plain. CaptureError in one line when the source is
-    no database, is damaged, unfinished or over the limits, and OSError when the target cannot be written.
+    `source` may be gzip-compressed; `target` must not exist yet and is uncompressed. Raises CaptureError in one line if
+    the source is not a database, is damaged, unfinished or over the limits, and OSError if the target cannot be
+    written.
     """
     try:
         with opened(source, limits) as database:
@@ -77,7 +78,7 @@ def copy_database(source: Path, target: Path, limits: Limits) -> int:
 
 @dataclass
 class _Column:
-    """A column to copy, and the treatment of its values."""
+    """A column to copy, and how its values are treated."""
 
     name: str
     kind: str
@@ -95,14 +96,14 @@ class _Column:
 
     @property
     def text(self) -> str:
-        """The value as it is looked at: no longer than a text may be."""
+        """Return the SQL expression of the value to inspect, cut to the maximum text length."""
         quoted = self.quoted
         return (
             f"CASE WHEN length({quoted}) > {_LONGEST_TEXT} THEN substr({quoted}, 1, {_LONGEST_TEXT}) ELSE {quoted} END"
         )
 
     def copied(self, number: int) -> str:
-        """The SQL that gives the value as it is kept."""
+        """Return the SQL expression of the value to store."""
         value = self.text if self.is_long else self.quoted
         if self.changes:
             value = f"coalesce((SELECT clean FROM temp.changed WHERE place = {number} AND dirty = {value}), {value})"
@@ -121,12 +122,13 @@ class _Copy:
     _connection: sqlite3.Connection = field(init=False)
 
     def made(self) -> int:
-        """Make the copy; how many places of it were changed."""
+        """Make the copy; return the number of changes."""
         try:
             with closing(sqlite3.connect(_uri(self.target), isolation_level=None, uri=True)) as self._connection:
                 self._prepare()
                 tables = {name: columns for name in self._tables() if (columns := self._columns(name))}
-                # All declared before the first row: readers know a database by the names at its beginning.
+                # All tables are declared before the first row: readers recognize a database by the names at its
+                # beginning.
                 for name, columns in tables.items():
                     declared = (f"{one.quoted} {'INTEGER PRIMARY KEY' if one.is_key else one.kind}" for one in columns)
                     self._ask(f"CREATE TABLE main.{_quoted(name)} ({', '.join(declared)})")
@@ -144,7 +146,7 @@ class _Copy:
         connection.text_factory = lambda raw: str(raw, "utf-8", "surrogateescape")
         if encoding is not None:
             connection.execute(f"PRAGMA encoding = '{encoding}'")
-        # SQLite knows where to put temporary files from before this process was confined; there it may not write.
+        # SQLite chose its folder for temporary files before this process was confined; it is not writable now.
         for setting in (
             *("journal_mode = OFF", "synchronous = OFF", "temp_store = MEMORY"),
             *("trusted_schema = OFF", "cell_size_check = ON"),
@@ -166,7 +168,7 @@ class _Copy:
     def _watch(self) -> Callable[[], int]:
         size = self.plain.stat().st_size
         seconds = _SECONDS + size * _SECONDS_PER_BYTE
-        # CPU time of this thread, in which SQLite works: a busy machine is no fault of the database.
+        # CPU time of this thread, in which SQLite runs: a busy machine is not the database's fault.
         end = time.thread_time() + seconds
         most = _GROWTH * size + _LEAST_GROWTH_BYTES
 
@@ -180,7 +182,7 @@ class _Copy:
         return watch
 
     def _tables(self) -> list[str]:
-        """The names of its plain tables; no views, and no tables of extensions, which have no pages of their own."""
+        """Return the names of its plain tables, excluding views and extensions' tables without pages of their own."""
         listed = self._ask("SELECT type, name, rootpage, sql FROM capture.sqlite_master ORDER BY rowid")
         names = [
             str(name)
@@ -219,9 +221,9 @@ class _Copy:
         """Count the table's rows, and note which columns hold text, long text and binary values."""
         asked = ["count(*)"]
         for one in columns:
-            # The largest value identifies the kind: SQLite sorts numbers before text before blobs.
+            # The largest value reveals the type: SQLite sorts numbers before text before blobs.
             asked.append(f"typeof(max({one.quoted}))")
-            # Most texts are one that every row has, which need not be looked for row by row.
+            # Most text columns contain the same text in every row, which need not be searched row by row.
             same = f"min({one.quoted} COLLATE BINARY) = max({one.quoted} COLLATE BINARY)"
             asked.append("0" if one.kind in _NUMBERS else same)
         known = self._figures(table, asked)
@@ -247,20 +249,20 @@ class _Copy:
         return count
 
     def _figures(self, table: str, asked: Sequence[str]) -> list[Any]:
-        """Figures over all rows of a table."""
+        """Compute aggregates over all rows of a table."""
         known: list[Any] = []
-        for at in range(0, len(asked), _MOST_ASKED):  # no more columns of a result than SQLite allows
+        for at in range(0, len(asked), _MOST_ASKED):  # SQLite limits the number of result columns
             known += self._ask(f"SELECT {', '.join(asked[at : at + _MOST_ASKED])} FROM capture.{table} NOT INDEXED")[0]
         return known
 
     def _clean_column(self, table: str, number: int, column: _Column, columns: Sequence[_Column]) -> None:
-        """Note the clean form of each text of the column that holds a secret."""
+        """Note the redacted form of each text in the column that contains a secret."""
         clean = _cleaner(column.name)
         value = column.text if column.is_long else column.quoted
-        # Compared by their bytes, whatever the column says: a secret may differ from another in its case alone.
+        # Compared bytewise, whatever the column's collation: secrets may differ only in case.
         listed = f"SELECT DISTINCT {value} COLLATE BINARY FROM capture.{table} NOT INDEXED"
         texts = f"{listed} WHERE typeof({column.quoted}) = 'text'"
-        # If all texts of a column are equal, the first is enough.
+        # If all texts of a column are equal, the first is sufficient.
         texts += " LIMIT 1" if column.is_constant else ""
         for batch in _batches(self._connection.execute(texts)):
             if clean in (redacted_whole, _clean_prose) and not any("\0" in text for (text,) in batch):
@@ -273,7 +275,7 @@ class _Copy:
             self._clean_named(table, number, column, names)
 
     def _clean_named(self, table: str, number: int, column: _Column, names: _Column) -> None:
-        """Note the values whose names, in the adjacent column, announce a secret, wherever they occur."""
+        """Note values that follow a name, in the adjacent column, that announces a secret, wherever they occur."""
         listed = (
             f"SELECT DISTINCT {names.quoted} COLLATE BINARY FROM capture.{table} NOT INDEXED "
             f"WHERE typeof({names.quoted}) = 'text'"
@@ -290,7 +292,7 @@ class _Copy:
                 found = [text for (text,) in self._ask(texts, (name,)) if isinstance(text, str)]
                 commands.setdefault(word[1], []).extend((place, text) for text in found)
         for words in commands.values():
-            # The words before a word decide what it is.
+            # The preceding words determine a word's treatment.
             ordered = [text for _, text in sorted(words)]
             self._note(number, column, zip(ordered, safe_words(ordered), strict=True))
 
@@ -317,7 +319,7 @@ class _Copy:
 
 
 def _is_allowed(action: int, first: str | None, second: str | None, database: str | None, inside: str | None) -> int:
-    """Allow reading the capture's tables, writing the copy's, and a few functions of SQLite's own; deny the rest."""
+    """Allow reading the capture's tables, writing the copy's tables, and a few built-in functions; deny the rest."""
     if inside is not None:
         return sqlite3.SQLITE_DENY
     if action == sqlite3.SQLITE_FUNCTION:
@@ -330,7 +332,7 @@ def _is_allowed(action: int, first: str | None, second: str | None, database: st
 
 
 def _cleaner(column: str) -> Callable[[str], str]:
-    """Choose the function that cleans the texts of a column, by its name."""
+    """Choose the function that redacts a column's texts, by the column's name."""
     name = column.lower()
     if name in ENVIRONMENTS:
         return safe_environment_text
@@ -340,12 +342,12 @@ def _cleaner(column: str) -> Callable[[str], str]:
 
 
 def _clean_prose(text: str) -> str:
-    """Free text, which may be a document of JSON, or a process's environment as the system keeps it."""
+    """Redact free text, which may be a JSON document, or a process's environment in the system's format."""
     return safe_prose(redacted_whole(safe_environment_block(text)))
 
 
 def _affinity(kind: str) -> str:
-    """The kind of a column as SQLite sees it, by its own five rules."""
+    """Return a column's type affinity by SQLite's five rules."""
     upper = kind.upper()
     if "INT" in upper:
         return "INTEGER"
@@ -362,7 +364,7 @@ def _batches(cursor: sqlite3.Cursor) -> Iterator[list[tuple[str]]]:
 
 
 def _bound(text: str) -> str | bytes:
-    """The text as SQLite takes it: as bytes if it is no UTF-8."""
+    """Return the text in the form that SQLite accepts: as bytes if it is not valid UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -380,7 +382,7 @@ def _quoted(name: str) -> str:
 
 _NUMBERS: Final = ("INTEGER", "REAL")
 _MOST_ASKED: Final = 1_000
-#: A row of a table of settings that is a program, or one of its arguments by number, as Nsight Systems exports them.
+#: A row of a settings table that is a program or one of its arguments by number, as Nsight Systems exports them.
 _WORD_OF_COMMAND: Final = re.compile(r"(PROCESS_\d{1,6}):(?:COMMAND|ARGUMENT_(\d{1,6}))")
-#: A value that is hidden behind every name that announces a secret, and behind no other.
+#: A value that is redacted after every name that announces a secret, and after no other name.
 _SAMPLE: Final = "hunter2x"

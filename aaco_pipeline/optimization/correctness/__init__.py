@@ -1,1 +1,1 @@
-"""Check that a changed kernel is right: `checking` draws its calls, `comparison` compares the answers."""
+"""Check that a changed kernel is correct: `checking` draws its calls, `comparison` compares the outputs."""

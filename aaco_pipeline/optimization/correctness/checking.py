@@ -1,7 +1,7 @@
-"""The calls that a candidate has to pass: listed and drawn sizes, in random order, under drawn circumstances.
+"""The calls that a candidate has to pass: listed and drawn sizes, in random order, under random circumstances.
 
-The baseline is called as in use, the candidate with its order of work-items, places of buffers and old contents drawn
-from the check's seed. `comparison` judges the outputs.
+The baseline is called normally; for the candidate, the order of work-items, the positions of buffers and their old
+contents are drawn from the check's seed. `comparison` judges the outputs.
 """
 
 import math
@@ -29,7 +29,7 @@ from aaco_pipeline.optimization.targets import (
     Worker,
 )
 
-#: Largest old integer of an output: about as many values as a count or an index often has.
+#: Largest old integer in an output: about as many values as a count or an index often has.
 _MOST_OLD_INTEGER = 1000
 
 
@@ -38,7 +38,7 @@ def draw_pair(
 ) -> tuple[Circumstances, Circumstances]:
     """Draw the circumstances of two calls with the same inputs.
 
-    `earlier` are the outputs of a call with other inputs, if there was one: an output's old values are those, all
+    `earlier` are the outputs of a call with other inputs, if there was one: old output values are then those, all
     finite, or random numbers.
     """
     some = int(rng.integers(DESCENDING + 1, MOST_ORDER, endpoint=True))
@@ -51,7 +51,7 @@ def draw_pair(
 
 
 def described(circumstances: Circumstances) -> str:
-    """Describe the circumstances of a call; empty where they were the usual ones."""
+    """Describe the circumstances of a call; empty if they were the usual ones."""
     order = {ASCENDING: None, DESCENDING: "work-items in descending order"}
     words = (
         order.get(circumstances.order, "work-items in a random order"),
@@ -76,23 +76,23 @@ def _old(buffer: Buffer, earlier: Content | None, rng: np.random.Generator) -> C
 
 #: Sizes in every check: neighbours of declared ones, half of them of the timed one, and sizes anywhere.
 _NEIGHBOURS, _ANYWHERE = 4, 8
-#: Sizes in a deep check; as many again as `_DEEP_ANYWHERE` may be as long in one number as any declared size.
+#: Sizes in a deep check; another `_DEEP_ANYWHERE` may be as large in one dimension as any declared size.
 _DEEP_NEIGHBOURS, _DEEP_ANYWHERE = 8, 12
-#: How far a neighbour's numbers lie from the declared ones: what four at a time leave over, and one more.
+#: Distances of a neighbour's numbers from the declared ones: the remainders of blocks of four, and one more.
 _NEAR: Final = 4
-#: A third of the numbers drawn anywhere are multiples of one of these, which shortcuts for whole tiles test for.
+#: A third of the numbers drawn anywhere are multiples of one of these, because shortcuts for full tiles test for them.
 _WHOLE: Final = (4, 8, 16, 32, 64)
-#: Distributions with which a drawn size is tried: normal, mixed, and two of the others.
+#: Distributions used for a drawn size: normal, mixed, and two of the others.
 _DISTRIBUTIONS: Final = 4
-#: Rounds of `mixed` where every distribution is tried: no other stands for so many contents.
+#: Rounds of `mixed` if every distribution is tried: it covers more contents than any other.
 _MIXED_ROUNDS: Final = 3
 #: Tries for one new size before giving up.
 _MOST_TRIES: Final = 200
-#: One call's round (contents, three runs, the reference) on an ordinary core: within a factor of three of what rounds
-#: of the samples took, between a thousand and 16 million elements, on the cpu target.
+#: Time of one call's round (contents, three runs, the reference) on an ordinary core, within a factor of three of the
+#: samples' rounds between a thousand and 16 million elements on the cpu target.
 _NS_A_BYTE, _NS_AN_OPERATION = 20.0, 5.0
-#: Estimated seconds: of one round at a drawn size of a deep check, of the largest declared size with as many
-#: distributions as fit, and of the largest size that can be tried with all of them.
+#: Estimated seconds: for one round at a drawn size of a deep check, for the largest declared size with as many
+#: distributions as fit, and for the largest size that can be tried with all of them.
 _MOST_EACH, _MOST_LARGEST, _MOST_EVERY = 0.1, 3.0, 5.0
 
 
@@ -106,7 +106,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Drawn sizes, none of them listed; `note` says why there are too few of them to show much."""
+    """Drawn sizes, none of them listed; `note` explains why there are too few of them to be conclusive."""
 
     trials: tuple[Trial, ...]
     note: str | None
@@ -119,7 +119,7 @@ def every_distribution(harness: Harness) -> tuple[Distribution, ...]:
 
 
 def draw_sizes(harness: Harness, timed_size: Size, rng: np.random.Generator) -> Drawn:
-    """Draw a dozen sizes for every check, none of more work than `timed_size`."""
+    """Draw a dozen sizes for every check, none with more work than `timed_size`."""
     drawing = _Drawing(harness, timed_size, rng)
     limit = drawing.seconds(timed_size)
     sizes = [
@@ -130,10 +130,10 @@ def draw_sizes(harness: Harness, timed_size: Size, rng: np.random.Generator) -> 
 
 
 def draw_deeply(harness: Harness, timed_size: Size, rng: np.random.Generator) -> Drawn:
-    """Draw three dozen sizes for what is about to be accepted, and large ones up to the largest that is declared.
+    """Draw three dozen sizes for a candidate about to be accepted, and large ones up to the largest declared size.
 
-    The largest is tried with as many distributions as its bound allows, or is made smaller until two are allowed; a
-    smaller one, where that is needed, with every distribution.
+    The largest is tried with as many distributions as its time limit allows, or is reduced until two fit; if necessary,
+    a smaller size is tried with every distribution.
     """
     drawing = _Drawing(harness, timed_size, rng)
     limit = min(drawing.seconds(timed_size), _MOST_EACH)
@@ -148,7 +148,7 @@ def draw_deeply(harness: Harness, timed_size: Size, rng: np.random.Generator) ->
     each = _MOST_EVERY / len(every)
     for size in drawing.many(1, lambda: drawing.affordable(largest, each), each):
         trials.append(Trial(size, every))
-    # With one value all over, counts and sums are as large as they become.
+    # If all values are equal, counts and sums reach their maximum.
     each = _MOST_LARGEST / 2
     for size in drawing.many(1, lambda: drawing.affordable(largest, each), each):
         affordable = max(int(_MOST_LARGEST / drawing.seconds(size)), 2)
@@ -157,7 +157,7 @@ def draw_deeply(harness: Harness, timed_size: Size, rng: np.random.Generator) ->
 
 
 def at_a_drawn_size(error: UsageError) -> UsageError:
-    """Add to a fault what to do where the kernel was not made for the drawn size."""
+    """Add advice to an error if the kernel was not written for the drawn size."""
     return UsageError(
         f"{error}; this size was drawn between those that the harness declares: where the kernel is not made for it, "
         "say which it takes by takes=lambda size: … in HARNESS"
@@ -178,7 +178,7 @@ _Item = TypeVar("_Item")
 
 
 class _Drawing:
-    """Draws sizes, none twice. `near` holds the ranges of listed and timed sizes, `wide` those of all."""
+    """Draws sizes without repetition. `near` holds the ranges of listed and timed sizes, `wide` those of all sizes."""
 
     def __init__(self, harness: Harness, timed_size: Size, rng: np.random.Generator) -> None:
         self._harness, self._rng, self._timed = harness, rng, timed_size
@@ -189,7 +189,7 @@ class _Drawing:
         self.wide = _boxes(harness.declared_sizes, harness.declared_sizes)
 
     def seconds(self, size: Size) -> float:
-        """Estimate the time of one round at a size; infinite where the kernel does not take it."""
+        """Estimate the time of one round at a size; infinite if the kernel does not accept it."""
         try:
             operations, moved = checked_floor(self._harness, size)
         except UsageError as error:
@@ -199,17 +199,17 @@ class _Drawing:
         return (_NS_AN_OPERATION * operations + _NS_A_BYTE * moved) / 1e9
 
     def neighbours(self, count: int, limit: float) -> Iterator[Size]:
-        """Draw sizes near the timed one, then near any listed one, `count` in all where there are as many."""
+        """Draw up to `count` sizes near the timed one, then near any listed one."""
         yield from self.many(count // 2, lambda: self._neighbour(self._timed), limit)
         yield from self.many(count - count // 2, lambda: self._neighbour(self._one_of(self._listed)), limit)
 
     def anywhere(self, boxes: dict[int | None, _Box], limit: float) -> Size:
-        """Draw a size, each number evenly or so that every order of magnitude is as likely."""
+        """Draw a size; each number is uniform or log-uniform."""
         like = self._one_of(self._listed)
         return self.affordable(_as(like, [self._within(one) for one in boxes[_shape(like)]]), limit)
 
     def affordable(self, size: Size, limit: float) -> Size:
-        """Cut a size's numbers by up to a half, one after the other in random order, until it meets the limit."""
+        """Reduce a size's numbers by up to a half, one after the other in random order, until it meets the limit."""
         numbers, box = list(_numbers(size)), self.wide[_shape(size)]
         while self.seconds(_as(size, numbers)) > limit:
             longer = [place for place, one in enumerate(box) if numbers[place] > one.low]
@@ -220,7 +220,7 @@ class _Drawing:
         return _as(size, numbers)
 
     def many(self, count: int, draw: Callable[[], Size], limit: float) -> Iterator[Size]:
-        """Draw up to `count` new sizes that the kernel takes and whose rounds are estimated to take at most `limit`."""
+        """Draw up to `count` new sizes that the kernel accepts and whose estimated round takes at most `limit`."""
         for _ in range(count):
             for _ in range(_MOST_TRIES):
                 size = self._taken(draw())
@@ -232,7 +232,7 @@ class _Drawing:
                 return
 
     def some(self, second: Distribution = "mixed", *, count: int = _DISTRIBUTIONS) -> tuple[Distribution, ...]:
-        """Draw `count` distributions: normal, the second where the harness has it, and any of the others."""
+        """Draw `count` distributions: normal, the second if the harness has it, and any of the others."""
         allowed = self._harness.distributions
         first = [one for one in ("normal", second) if one in allowed]
         others = [one for one in allowed if one not in first]
@@ -266,7 +266,7 @@ class _Drawing:
         return number // whole * whole if is_whole and number // whole * whole >= one.low else number
 
     def _taken(self, size: Size) -> Size:
-        """Return the size, or, where the kernel does not take it, one of multiples of what all declared sizes share."""
+        """Return the size or, if the kernel rejects it, one with multiples of the declared sizes' factors."""
         if checked_takes(self._harness, size):
             return size
         self._refused += 1
@@ -279,7 +279,7 @@ class _Drawing:
 
 
 def _boxes(sizes: Sequence[Size], declared: Sequence[Size]) -> dict[int | None, _Box]:
-    """Find the range of each number by shape: from 1, or from the one declared value, up to the largest."""
+    """Find the range of each number by shape: from 1, or from its only declared value, up to the largest."""
     boxes = {}
     for shape in {_shape(size) for size in declared}:
         columns = zip(*(_numbers(size) for size in declared if _shape(size) == shape), strict=True)
@@ -303,16 +303,16 @@ def _as(like: Size, numbers: Sequence[int]) -> Size:
     return tuple(numbers) if isinstance(like, tuple) else numbers[0]
 
 
-#: Draws of one size and distribution, while errors of too few elements look worse than the baseline's.
+#: Draws of one size and distribution while errors over too few elements look worse than the baseline's.
 _MOST_DRAWS = 64
 
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of a passed check: calls and compared elements, and the largest errors as shares of their bounds.
+    """The result of a passed check: calls and compared elements, and the largest errors as fractions of their bounds.
 
-    A candidate's errors count only beyond `comparison.FLOOR_ULPS`, the baseline's in full. `drawn` are the
-    sizes that the harness does not list; `note` says where there were too few of them.
+    A candidate's errors count only beyond `comparison.FLOOR_ULPS`, the baseline's in full. `drawn` are the sizes that
+    the harness does not list; `note` explains why there were too few of them.
     """
 
     seed: int
@@ -337,8 +337,8 @@ def check(
 ) -> Checked:
     """Check every size of the harness and `timed_size` with every distribution, drawn sizes with some of them.
 
-    Each call is made twice, in other circumstances. A deep check has drawn sizes alone, three times as many, and large
-    ones (`draw_deeply`).
+    Each call is made twice, under different circumstances. A deep check uses only drawn sizes, three times as many,
+    including large ones (`draw_deeply`).
 
     Args:
         seed: from `random.SystemRandom` after the candidate was built; recorded, as it fixes sizes, contents and order.
@@ -353,7 +353,7 @@ def check(
     listed = () if is_deep else dict.fromkeys((*harness.sizes, timed_size))
     trials = [*(Trial(size, every_distribution(harness)) for size in listed), *drawn.trials]
     run = _Rounds(harness, baseline, candidate, rng, bit_exact, block)
-    # All of one size together: a target has other buffers for another size, often in another process.
+    # All calls of one size together: a target has other buffers for another size, often in another process.
     for position in rng.permutation(len(trials)):
         trial = trials[position]
         try:
@@ -414,7 +414,7 @@ class _Rounds:
         self.earlier = after.outputs
 
     def the_first_again(self) -> None:
-        """Repeat a size's first call after all others: an answer does not depend on their number."""
+        """Repeat a size's first call after all others: results must not depend on the number of calls."""
         if self.first is not None:
             call, answered, where = self.first
             _, other = draw_pair(call, None, self.rng)
@@ -442,6 +442,6 @@ class _Rounds:
 
 
 def _under(refused: Refused, call: Call) -> Refused:
-    """Add the circumstances of the call to a refusal, where they were not the usual ones."""
+    """Add the circumstances of the call to a refusal, if they were unusual."""
     words = described(call.circumstances)
     return Refused(refused.guard, f"{refused.reason}; called with {words}") if words else refused

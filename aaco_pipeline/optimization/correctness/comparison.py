@@ -1,4 +1,4 @@
-"""Decide when two answers are the same: a candidate's outputs, the float64 reference and the baseline's outputs.
+"""Decide whether two results agree: a candidate's outputs, the float64 reference and the baseline's outputs.
 
 An element passes when
 
@@ -43,7 +43,7 @@ from aaco_pipeline.optimization.harness.declaration import NOT_AN_OUTPUT, Expect
 from aaco_pipeline.optimization.harness.validation import checked_reference
 from aaco_pipeline.optimization.targets import Buffer, Call, Content, Execution
 
-#: The bits of one poisoned element, by the bytes it takes. The exponent is that of a quiet NaN in float16, 32 and 64.
+#: The bits of one poisoned element, by its size in bytes. The exponent is that of a quiet NaN in float16, 32 and 64.
 _FLOATING: Final = {2: 0x7EA5, 4: 0x7FE5A5A5, 8: 0x7FFDA5A5A5A5A5A5}
 _OTHER: Final = 0xA5A5A5A5A5A5A5A5
 
@@ -55,7 +55,7 @@ def poison(dtype: str, elements: int) -> NDArray[Any]:
 
 
 def untouched(values: NDArray[Any], element: bytes | None = None) -> NDArray[np.bool_]:
-    """Mark the elements that still are poison, bit for bit: the bytes `element`, or what `poison` gives."""
+    """Mark the elements that are still poison, bit for bit: the bytes `element`, or those that `poison` returns."""
     held = _bits(values.dtype) if element is None else np.frombuffer(element, _unsigned(values.dtype))
     return np.asarray(bits(values) == held)
 
@@ -80,14 +80,14 @@ Floats = NDArray[np.float64]
 MOST_TIMES_THE_BASELINE: Final = 2.0
 #: Units in the last place of the value that do not count as a candidate's error.
 FLOOR_ULPS: Final = 4
-#: Elements after which a ratio of errors means something: of two equally good roundings of 256 values, neither has
-#: twice the root mean square error of the other (F test, 256 and 256 degrees of freedom: p < 1e-25).
+#: Elements needed for a meaningful ratio of errors: for two equally good roundings of 256 values, neither has twice the
+#: root mean square error of the other (F test, 256 and 256 degrees of freedom: p < 1e-25).
 ENOUGH_ELEMENTS: Final = 256
-#: Distributions whose finite terms may overflow beside an infinite one: a partial sum of -Inf turns Inf into NaN.
+#: Distributions whose finite terms may overflow next to an infinite one: a partial sum of -Inf turns Inf into NaN.
 _OVERFLOWING: Final = ("masked", "overflow", "mixed")
-#: Distributions with which many elements may have one and the same error.
+#: Distributions in which many elements may have the same error.
 _REPEATING: Final = ("constant", "ties", "runs", "masked", "infinite_mask", "mixed")
-#: Distributions with which float32 leaves its range and float64 does not.
+#: Distributions that exceed the range of float32 but not of float64.
 _BEYOND_RANGE: Final = (
     *("tiny", "denormal", "huge", "nan", "inf", "spread", "scales", "masked", "infinite_mask", "overflow", "mixed"),
 )
@@ -95,7 +95,7 @@ _BEYOND_RANGE: Final = (
 
 @dataclass
 class Level:
-    """Errors of an output so far, as shares of the bound: the baseline's and the candidate's."""
+    """Errors of an output so far, as fractions of the bound, for the baseline and the candidate."""
 
     elements: int = 0
     squares: list[float] = field(default_factory=lambda: [0.0, 0.0])
@@ -117,8 +117,8 @@ class Level:
 class Comparison:
     """Compares the outputs of calls of one size and distribution as they are added, and sums up their errors.
 
-    With `baseline_checked` a call whose outputs equal the baseline's bits is right without its reference, which makes
-    it cheap enough to follow every timed call.
+    With `baseline_checked`, a call whose outputs equal the baseline's bits needs no reference, which makes the
+    comparison cheap enough to follow every timed call.
     """
 
     harness: Harness
@@ -130,7 +130,7 @@ class Comparison:
     levels: dict[str, Level] = field(default_factory=dict)
 
     def add(self, call: Call, baseline: Execution, candidate: Execution) -> None:
-        """Refused (`result`, `outputs`) with the worst element; UsageError where the baseline itself is wrong."""
+        """Raise Refused (`result`, `outputs`) with the worst element; UsageError if the baseline itself is wrong."""
         outputs = outputs_of(call)
         _whole(outputs, candidate.outputs)
         same = (same_bits(baseline.outputs[one.name], candidate.outputs[one.name]) for one in outputs)
@@ -142,15 +142,15 @@ class Comparison:
             self._output(_Output(one, expected[one.name], initial, overflows), baseline, candidate)
 
     def undecided(self) -> bool:
-        """Return whether the candidate looks too inaccurate, on too few elements to be sure.
+        """Return whether the candidate looks too inaccurate, but on too few elements to be sure.
 
-        Contents that repeat have errors that repeat: there only many calls mean something.
+        Repeating contents have repeating errors, so many calls are needed for them.
         """
         repeats = self.distribution in _REPEATING
         return any(level.exceeded and (repeats or level.elements < ENOUGH_ELEMENTS) for level in self.levels.values())
 
     def conclude(self) -> None:
-        """Refused (`outputs`) when the candidate was more than twice as far off as the baseline over all calls."""
+        """Raise Refused (`outputs`) if the candidate was more than twice as far off as the baseline over all calls."""
         for name, level in self.levels.items():
             if level.exceeded:
                 off = [float(np.sqrt(squares / level.elements)) for squares in level.squares]
@@ -184,7 +184,7 @@ class Comparison:
         )
 
     def _baseline(self, output: "_Output", before: Content, poison: bytes | None) -> None:
-        """Compare the unchanged kernel with the reference too: otherwise a changed one could not be judged."""
+        """Compare the unchanged kernel with the reference too, because otherwise a changed one could not be judged."""
         never = output.never_written(before, poison)
         values = before.astype(np.float64)
         off = output.finite & (np.isfinite(values) | (self.distribution not in _BEYOND_RANGE))
@@ -215,7 +215,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _Output:
-    """One output of one call: the expected values, and what it held before (poison where that is None)."""
+    """One output of one call: the expected values, and its previous content (poison if None)."""
 
     buffer: Buffer
     expected: Expected
@@ -247,7 +247,7 @@ class _Output:
         return np.asarray(self.meant & untouched(given, poison) & ~(right & (given.astype(np.float64) == self.values)))
 
     def overwritten(self, given: Content, poison: bytes | None) -> Flags:
-        """Mark elements that are no outputs and changed. Without a known poison any NaN may be it, and any integer."""
+        """Mark elements that are not outputs but changed. If the poison is unknown, any NaN or integer may be it."""
         if self.initial is not None:
             kept = np.asarray(bits(given) == bits(self.initial))
         elif poison is not None:
@@ -261,7 +261,7 @@ class _Output:
             return np.asarray(np.abs(given.astype(np.float64) - self.values))
 
     def shares(self, given: Content, floor_ulps: int) -> Floats:
-        """Return errors as shares of their bounds, less `floor_ulps` of the value; 0 where the bound is 0."""
+        """Return errors as fractions of their bounds, minus `floor_ulps` of the value; 0 if the bound is 0."""
         errors = self.errors(given)
         with np.errstate(all="ignore"):
             if floor_ulps and given.dtype.kind == "f":
@@ -280,7 +280,7 @@ class _Output:
             with np.errstate(all="ignore"):
                 near = np.maximum(near, FLOOR_ULPS * np.nan_to_num(np.spacing(np.abs(baseline)), posinf=0.0))
                 right |= astray & np.isfinite(before) & (np.abs(values - before) <= near)
-                # Terms as large as the greatest number: their order decides whether a sum on the way overflows.
+                # The order of terms as large as the greatest number decides whether a partial sum overflows.
                 limits: Any = np.finfo(given.dtype.name)
                 right |= self.finite & ~np.isfinite(values) & (self.bound >= float(limits.eps) / 2 * float(limits.max))
         return np.asarray(self.meant & ~right)
@@ -295,7 +295,7 @@ def outputs_of(call: Call) -> tuple[Buffer, ...]:
 
 
 def left_as_it_was(execution: Execution, buffer: Buffer) -> Flags:
-    """Mark the elements of an `out` buffer that hold what they held before the call; none of other buffers."""
+    """Mark the elements of an `out` buffer that still hold their previous content; none in other buffers."""
     values = execution.outputs[buffer.name]
     if buffer.role != "out":
         return np.zeros(values.size, dtype=np.bool_)
@@ -338,15 +338,15 @@ GUARD: Final = "outputs"
 
 
 def bound_of(dtype: np.dtype[Any]) -> float:
-    """Return the largest allowed difference as a share of the output's largest magnitude; 0 without rounding."""
+    """Return the largest allowed difference as a fraction of the output's largest magnitude; 0 without rounding."""
     return math.sqrt(float(np.finfo(dtype).eps)) if np.issubdtype(dtype, np.floating) else 0.0
 
 
 def compare_outputs(baseline: Sequence[Outputs], candidate: Sequence[Outputs]) -> dict[str, Any]:
     """Compare runs; returns facts: `runs`, `largest_error_ratio` over all outputs, `bound_ratio`, the widest bound.
 
-    Refused with guard `outputs` where an output is missing, has another type or shape, or is off by more than its
-    bound. Both have the outputs of the same runs in the same order.
+    Raises Refused with guard `outputs` if an output is missing, has another type or shape, or is off by more than its
+    bound. Both contain the outputs of the same runs in the same order.
     """
     largest, widest = 0.0, 0.0
     for run, (before, after) in enumerate(zip(baseline, candidate, strict=True)):
@@ -362,9 +362,9 @@ def compare_outputs(baseline: Sequence[Outputs], candidate: Sequence[Outputs]) -
 
 
 def joined(runs: Sequence[Outputs], times: int) -> list[Outputs]:
-    """Join outputs of successive runs by their first dimension, as a batch `times` as large has them.
+    """Join outputs of successive runs along their first dimension, like the outputs of a batch `times` as large.
 
-    Refused with guard `outputs` where an output has no such dimension.
+    Raises Refused with guard `outputs` if an output has no such dimension.
     """
     groups = [runs[first : first + times] for first in range(0, len(runs), times)]
     if times > 1 and any(not value.ndim for one in runs for value in one.values()):
@@ -376,7 +376,7 @@ def joined(runs: Sequence[Outputs], times: int) -> list[Outputs]:
 
 
 def depend_on_inputs(runs: Sequence[Outputs]) -> bool:
-    """Return whether any output differs between runs on different inputs; if none does, equal outputs mean little."""
+    """Return whether any output differs between runs on different inputs; if not, equal outputs mean little."""
     first = runs[0]
     return any(
         not np.array_equal(first[name], one[name], equal_nan=_is_float(first[name])) for one in runs for name in first
@@ -384,7 +384,7 @@ def depend_on_inputs(runs: Sequence[Outputs]) -> bool:
 
 
 def _error(name: str, expected: NDArray[Any], found: NDArray[Any]) -> float:
-    """Return the largest difference as a share of the largest finite magnitude; infinite where undefined."""
+    """Return the largest difference as a fraction of the largest finite magnitude; infinite if undefined."""
     if (expected.dtype, expected.shape) != (found.dtype, found.shape):
         kinds = (f"{one.dtype} {list(one.shape)}" for one in (found, expected))
         raise Refused(GUARD, f"output {name!r} is {' instead of '.join(kinds)}")

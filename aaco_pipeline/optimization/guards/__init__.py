@@ -1,1 +1,1 @@
-"""Guards that refuse a candidate before it runs: by its text, its object file, and its use of a GPU's resources."""
+"""Guards that refuse a candidate before it runs: by its text, its object file, and its use of GPU resources."""

@@ -1,7 +1,7 @@
-"""Refuse characters that nobody sees, or that reorder what is seen, in any source, and new ones in a rewrite.
+"""Refuse invisible and reordering characters in any source, and new non-ASCII characters in a rewrite.
 
-The user reads a patch before it is applied. Code is ASCII: beside comments and strings the parser takes nothing else.
-In those a rewrite may use what the baseline has and nothing more, so that no letter looks like another.
+The user reads a patch before applying it. Code is ASCII: the parser accepts other characters only in comments and
+strings. There, a rewrite may use only characters of the baseline, so that no letter resembles another.
 """
 
 import re
@@ -11,22 +11,22 @@ from typing import Final
 from aaco_pipeline.optimization.candidates import Refused
 
 GUARD: Final = "characters"
-#: Characters that are seen as nothing, though Unicode counts them among letters, marks and symbols: joiners, fillers,
-#: the empty Braille pattern and variation selectors.
+#: Invisible characters that Unicode classifies as letters, marks or symbols: joiners, fillers, the empty Braille
+#: pattern and variation selectors.
 UNSEEN: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 _PLAIN: Final = re.compile(r"[\t\n\v\f\r -~]*")
 _FOREIGN: Final = re.compile(r"[^\x00-\x7f]")
-#: White space that compilers know: any other line end would show a line in another place.
+#: White space accepted by compilers: any other line end would display a line at another position.
 _WHITE: Final = "\t\n\v\f\r"
 
 
 def hidden_in(content: bytes) -> str | None:
-    """Find a character that is not seen, or reorders what is: `line 3: U+202E …`, or None.
+    """Find an invisible or reordering character: `line 3: U+202E …`, or None.
 
-    These are control characters, characters of format such as bidirectional controls and joiners, separators of lines,
-    private and unassigned ones, and those of letters and marks that have no shape.
+    These are control characters, format characters such as bidirectional controls and joiners, line separators, private
+    and unassigned characters, and invisible letters and marks.
     """
     text = content.decode("utf-8", errors="replace")
     if _PLAIN.fullmatch(text):
@@ -37,12 +37,12 @@ def hidden_in(content: bytes) -> str | None:
     return None
 
 
-#: Ends of lines and groups that count as spaces, and as ends of lines in some editors.
+#: Line and group separators that count as spaces, and as line ends in some editors.
 _ENDS: Final = "\x1c\x1d\x1e\x1f\x85\u2028\u2029"
 
 
 def check_characters(baseline: bytes, candidate: bytes) -> None:
-    """Refuse a hidden character in either text, and a new one outside ASCII in the candidate."""
+    """Refuse a hidden character in either text, and a new non-ASCII character in the candidate."""
     for name, content in (("the baseline", baseline), ("the candidate", candidate)):
         if (found := hidden_in(content)) is not None:
             raise Refused(GUARD, f"{name}, {found}; take it out, or write it as an escape")

@@ -1,6 +1,6 @@
-"""Check what a rewritten kernel declares and writes: its own variables, small constant arrays and its buffers.
+"""Check the declarations and stores of a rewritten kernel: its own variables, small constant arrays and its buffers.
 
-Nothing may outlive the call, and no index or pointer may leave an array.
+No data may outlive the call, and no index or pointer may leave an array.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ from aaco_pipeline.optimization.source.tree import (
 )
 from aaco_pipeline.optimization.source.vocabulary import BUILTIN_NAMES, INTEGER_BITS, is_type
 
-#: Bytes of local arrays per work-item: more does not stay in registers, and a CPU's stack is not for it.
+#: Bytes of local arrays per work-item: larger ones do not stay in registers and do not fit a CPU's stack.
 MOST_LOCAL_BYTES: Final = 4096
 MOST_LDS_BYTES: Final = 65536
 _OTHER_BYTES: Final = {"float": 4, "double": 8, "bool": 1}
@@ -36,9 +36,9 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Array:
-    """Extents, outermost first, None where one is not a constant; `text` is the whole declaration.
+    """Extents, outermost first, None for a non-constant one; `text` is the complete declaration.
 
-    Arrays in LDS are indexed by work-items, about which little is known here.
+    LDS arrays are indexed by work-items, about which little is known here.
     """
 
     name: str
@@ -50,7 +50,7 @@ class _Array:
 
 @dataclass(frozen=True)
 class _Use:
-    """A use of an array that may leave it: what it is, and where."""
+    """A use of an array that may leave it: its description and position."""
 
     array: str
     what: str
@@ -58,9 +58,9 @@ class _Use:
 
 
 def check_arrays(old: Subject, new: Subject) -> None:
-    """Refuse, guard `calls`, an array that has no constant size, is too large, or can be left.
+    """Refuse, guard `calls`, an array without a constant size, that is too large, or whose bounds can be exceeded.
 
-    A use that may leave its array passes where the baseline has the same array with the same use.
+    A use that may leave its array is accepted if the baseline uses the same array in the same way.
     """
     was, now = dict(_arrays(old)), dict(_arrays(new))
     known = {array.text for array in was.values()}
@@ -110,10 +110,10 @@ def _bytes(kind: str, extents: tuple[int | None, ...]) -> int:
 
 
 def _leaving(subject: Subject, arrays: Mapping[str, _Array]) -> Iterator[_Use]:
-    """Yield uses of arrays that are not proven to stay inside.
+    """Yield uses of arrays that are not proven to stay in bounds.
 
-    A local array is indexed in every dimension by what provably stays inside, and no address in it is taken. LDS may
-    have pointers into it, and an index counts only where it provably leaves.
+    For a local array, every index must provably stay in bounds, and no address may be taken. LDS may have pointers into
+    it, and an index counts only if it provably leaves the array.
     """
     for node in subject.nodes:
         array = arrays.get(text_of(node)) if node.type == "identifier" else None
@@ -141,7 +141,7 @@ def _leaving_by(subject: Subject, array: _Array, node: Node) -> Iterator[_Use]:
 
 
 def _interval(subject: Subject, node: Node) -> Interval | None:
-    """Bound an integer expression of constants and counters: its least and greatest value; None for any other."""
+    """Bound an integer expression of constants and counters: its smallest and largest value; None for any other."""
     constant = evaluate(tokens_of(subject.reading.text, subject.part, node), subject.reading.facts.constant)
     if constant is not None:
         return constant.value, constant.value
@@ -157,13 +157,13 @@ def _interval(subject: Subject, node: Node) -> Interval | None:
 
 def _combined(operator: str, left: Interval | None, right: Interval | None) -> Interval | None:
     if operator == "&":
-        # Whatever the other operand is, the result has no bit that a non-negative mask lacks.
+        # Whatever the other operand is, the result has no bit outside a non-negative mask.
         masks = [each[1] for each in (left, right) if each is not None and each[0] >= 0]
         return (0, min(masks)) if masks else None
     if left is None or right is None:
         return None
     if operator in ("/", "%"):
-        # The divisor has one positive value, the dividend no sign.
+        # The divisor has one positive value, and the dividend is not negative.
         by = right[0]
         if left[0] < 0 or by < 1 or right[1] != by:
             return None
@@ -174,12 +174,12 @@ def _combined(operator: str, left: Interval | None, right: Interval | None) -> I
         "-": (left[0] - right[1], left[1] - right[0]),
         "*": (min(products), max(products)),
     }.get(operator)
-    # What does not fit an `int` may have become anything.
+    # A value that does not fit an `int` is undefined.
     return interval if interval is not None and max(map(abs, interval)) < _INT else None
 
 
 def _counter(subject: Subject, node: Node) -> Interval | None:
-    """Return the values of a counter, from the nearest loop around that counts by its name."""
+    """Return the values of a counter, from the innermost enclosing loop that uses its name."""
     for around in surroundings(node):
         if around.type == "for_statement":
             counter = counter_of(subject.reading.facts, subject.part, around)
@@ -190,12 +190,12 @@ def _counter(subject: Subject, node: Node) -> Interval | None:
     return None
 
 
-#: The runtime's structures: a member is a value, the whole is not.
+#: The runtime's structures: members are values, complete structures are not.
 _WHOLE: Final = frozenset(("threadIdx", "blockIdx", "blockDim", "gridDim"))
 
 
 def check_stores(old: Subject, new: Subject) -> None:
-    """Refuse, guard `calls`, a store beyond the kernel's own, and a declaration of no known type."""
+    """Refuse, guard `calls`, a store outside the kernel's own memory, and a declaration of unknown type."""
     known = {plain_text(node) for node in old.nodes}
     lasting = _lasting(new)
     for node in new.nodes:
@@ -206,14 +206,14 @@ def check_stores(old: Subject, new: Subject) -> None:
 
 
 def _lasting(new: Subject) -> frozenset[str]:
-    """Return the variables that outlive a call: the file's, and the runtime's."""
+    """Return the variables that outlive a call: the file's and the runtime's."""
     facts = new.reading.facts
     outer = new.outer_names - facts.types - facts.functions.keys() - facts.macros.keys()
     return (outer | BUILTIN_NAMES) - new.locals - new.parameters
 
 
 def _check_type(old: Subject, new: Subject, node: Node) -> None:
-    """Require a type in a declaration: `sum * state;` reads as a declaration of `state`, and is none."""
+    """Require a type in a declaration: `sum * state;` parses as a declaration of `state`, but is none."""
     kind = field(node, "type")
     if kind is None or kind.type in ("primitive_type", "sized_type_specifier", "placeholder_type_specifier"):
         return
@@ -244,13 +244,13 @@ def _is_plain_read(node: Node, known: set[str]) -> bool:
         return False
     if parent.type == "init_declarator":
         target = field(parent, "declarator")
-        # An array that decays to a pointer is reached as by a reference.
+        # An array that decays to a pointer can be accessed like through a reference.
         return target is not None and target.type == "identifier" and _is_value(current)
     return _is_value(current) or parent.type in ("subscript_argument_list", "condition_clause")
 
 
 def _is_value(node: Node) -> bool:
-    """Return whether an expression is surely a value: a member, an element, or the name of a plain constant."""
+    """Return whether an expression is certainly a value: a member, an element, or the name of a plain constant."""
     if node.type == "parenthesized_expression":
         return all(_is_value(each) for each in node.named_children)
     return node.type in ("field_expression", "subscript_expression") or text_of(node) in BUILTIN_NAMES - _WHOLE

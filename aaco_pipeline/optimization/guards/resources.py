@@ -1,6 +1,6 @@
-"""Refuse a candidate whose compiled kernel asks for more of an AMD GPU than the baseline's, from figures alone.
+"""Refuse a candidate whose compiled kernel needs more AMD GPU resources than the baseline's, from static figures.
 
-The figures come from a compiler (`aaco_pipeline.resources.toolchains.amdgpu`); nothing here claims a speed.
+The figures come from a compiler (`aaco_pipeline.resources.toolchains.amdgpu`); they are not a statement about speed.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from aaco_pipeline.optimization.candidates import Refused
 from aaco_pipeline.optimization.targets import Launch
 
 _GUARD: Final = "resources"
-#: The guard's word for machine code that did not change.
+#: Name of the guard against unchanged machine code.
 NO_EFFECT: Final = "no_effect"
 
 
@@ -25,10 +25,10 @@ NO_EFFECT: Final = "no_effect"
 class KernelResources:
     """Resources of one compiled kernel on one architecture.
 
-    Registers and spills are those of a wavefront's lane (`sgprs` of the wavefront); `vgprs` includes `agprs`, the
-    accumulation registers, where both come out of one file (gfx90a and later). `lds_bytes` is static, of a workgroup;
-    `scratch_bytes` of a work-item. `max_workgroup_work_items` is the largest workgroup that the kernel was compiled
-    for. `code_sha256` is of the machine code and all that it refers to, without addresses.
+    Registers and spills are per lane of a wavefront (`sgprs` per wavefront); `vgprs` includes `agprs`, the accumulation
+    registers, if both share one register file (gfx90a and later). `lds_bytes` is static, per workgroup; `scratch_bytes`
+    per work-item. `max_workgroup_work_items` is the largest workgroup that the kernel was compiled for. `code_sha256`
+    covers the machine code and everything that it references, without addresses.
     """
 
     architecture: str
@@ -48,7 +48,7 @@ class KernelResources:
 
 @dataclass(frozen=True)
 class UnrolledLoop:
-    """A loop that the compiler unrolled by `factor`, or did away with (`completely`), at its place in the source."""
+    """A loop that the compiler unrolled by `factor`, or removed (`completely`), with its source position."""
 
     line: int
     column: int
@@ -58,7 +58,7 @@ class UnrolledLoop:
 
 @dataclass(frozen=True)
 class FailedTransformation:
-    """A loop that was not transformed as a pragma asked, and what the compiler says about it (`-Wpass-failed`)."""
+    """A loop that was not transformed as a pragma requested, with the compiler's message (`-Wpass-failed`)."""
 
     line: int
     column: int
@@ -67,7 +67,7 @@ class FailedTransformation:
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """A kernel on one architecture: what it takes, and what became of its loops."""
+    """A kernel on one architecture: its resources, and the transformations of its loops."""
 
     resources: KernelResources
     unrolled: tuple[UnrolledLoop, ...] = ()
@@ -76,11 +76,11 @@ class CompiledKernel:
 
 @dataclass(frozen=True)
 class Permission:
-    """Permission to take more than the baseline, or to change it.
+    """Permission to use more resources than the baseline, or to change them.
 
-    `lower_occupancy` is the user's, who takes fewer resident wavefronts. `work_items` is the largest workgroup that the
-    candidate says it is compiled for. `unrolled` is the line of a loop in the baseline, and the factor by which the
-    candidate says it unrolls it. Null where it says nothing.
+    `lower_occupancy` is the user's permission for fewer resident wavefronts. `work_items` is the largest workgroup that
+    the candidate declares. `unrolled` is the line of a loop in the baseline and the candidate's declared unroll factor.
+    Fields are null if not declared.
     """
 
     lower_occupancy: bool = False
@@ -91,8 +91,8 @@ class Permission:
 def waves_per_simd(resources: KernelResources) -> int | None:
     """Count the wavefronts that registers and static LDS keep resident on a SIMD, in workgroups of the largest size.
 
-    Registers are reckoned a wavefront at a time, as compilers state it: whether whole workgroups fit is
-    `resident_wavefronts`. None where the architecture's limits are not known, or where none would fit.
+    Registers are counted per wavefront, as compilers do: `resident_wavefronts` checks whether complete workgroups fit.
+    None if the architecture's limits are unknown, or if no wavefront fits.
     """
     if (known := _with_limits(resources)) is None or known.occupancy is None:
         return None
@@ -103,7 +103,7 @@ def waves_per_simd(resources: KernelResources) -> int | None:
 
 
 def resident_wavefronts(resources: KernelResources, launch: Launch) -> int | None:
-    """Count the wavefronts of whole workgroups that stay resident on a compute unit; None where not known."""
+    """Count the wavefronts of complete workgroups that stay resident on a compute unit; None if unknown."""
     lds_bytes = resources.lds_bytes + launch.dynamic_lds_bytes
     known = _with_limits(resources)
     return None if known is None else _resident(resources, known, _work_items(launch), lds_bytes)
@@ -115,9 +115,9 @@ def check_architectures(
     launches: tuple[Launch, Launch],
     permission: Permission,
 ) -> None:
-    """Let a candidate pass that passes on each architecture, and has another machine code on one of them at least.
+    """Accept a candidate that passes on each architecture and has different machine code on at least one.
 
-    Refused as by `check_resources` and `check_loops`. `launches` are the baseline's and the candidate's.
+    Raises Refused like `check_resources` and `check_loops`. `launches` are the baseline's and the candidate's.
     """
     unchanged = []
     for name, one in after.items():
@@ -135,7 +135,7 @@ def check_architectures(
 def check_resources(
     before: KernelResources, after: KernelResources, launches: tuple[Launch, Launch], permission: Permission
 ) -> None:
-    """Let a candidate pass that takes no more than the baseline.
+    """Accept a candidate that takes no more than the baseline.
 
     Args:
         before: the baseline, of the same architecture, compiler and flags.
@@ -162,11 +162,10 @@ def check_resources(
 
 
 def check_loops(before: CompiledKernel, after: CompiledKernel, unrolled: tuple[int, int] | None) -> None:
-    """Let a candidate pass whose loops became what its pragmas ask for.
+    """Accept a candidate whose loops were transformed as its pragmas request.
 
-    Refused (`no_effect`) when the compiler says of more loops than in the baseline that it could not; or when it does
-    not say of the loop at a line of the baseline, before which a pragma may stand now, that it was unrolled by the
-    factor, or done away with.
+    Raises Refused (`no_effect`) if the compiler reports more failed loops than for the baseline; or if it does not
+    report that the loop at a line of the baseline, now possibly after a pragma, was unrolled by the factor or removed.
     """
     where = f"on {after.resources.architecture}"
     if len(after.failed) > len(before.failed):
@@ -249,7 +248,7 @@ def _resident(
     assert limits is not None, "the caller has looked"
     frame = pl.DataFrame(
         {
-            # What is reserved is known as a whole; the parts are rounded to different multiples.
+            # Only the total reservation is known; its parts are rounded to different multiples.
             "arch_vgprs": resources.vgprs if registers else 0,
             "accum_vgprs": 0,
             "sgprs": resources.sgprs if registers else 0,

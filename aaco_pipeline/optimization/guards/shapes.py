@@ -1,4 +1,4 @@
-"""Check the constructs of a rewritten kernel: plain calls by name, and views of one buffer as its vectors."""
+"""Check the constructs of a rewritten kernel: direct calls by name, and vector views of a single buffer."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from aaco_pipeline.optimization.source.tree import (
 )
 from aaco_pipeline.optimization.source.vocabulary import VECTOR_TYPES, is_type
 
-#: Constructs that a rewrite may only keep from the baseline, with a name for each.
+#: Constructs that a rewrite may only keep from the baseline, each with a name.
 _ONLY_THE_BASELINES: Final = {
     "lambda_expression": "a lambda",
     "function_definition": "a function or an unknown macro inside the kernel",
@@ -48,7 +48,7 @@ _CASTS: Final = ("static_cast", "reinterpret_cast")
 
 @dataclass(frozen=True)
 class _Type:
-    """The type that a cast makes: its words without qualifiers, whether it is constant, its stars and ampersand."""
+    """The type of a cast: its words without qualifiers, whether it is constant, its stars and ampersand."""
 
     name: str
     const: bool
@@ -62,7 +62,7 @@ def check_shapes(old: Subject, new: Subject) -> None:
     if _pairs(new) - _pairs(old):
         raise Refused("calls", "an attribute `[[` or a statement inside an expression `({` that the baseline has not")
     for node in new.nodes:
-        # The tree's first declarator is that of the head that stands in for the kernel's own.
+        # The tree's first declarator belongs to the placeholder head that replaces the kernel's own.
         if new.part.offset(node) < new.kernel.body.start or known.has(node):
             continue
         if (what := _ONLY_THE_BASELINES.get(node.type)) is not None:
@@ -81,11 +81,11 @@ def _pairs(subject: Subject) -> Counter[str]:
 
 
 class _Known:
-    """The constructs of the baseline's kernel, spaces aside."""
+    """Return the constructs of the baseline's kernel, ignoring spaces."""
 
     def __init__(self, old: Subject) -> None:
         self._texts = frozenset((node.type, plain_text(node)) for node in old.nodes)
-        #: What is called: names, and values where the baseline's kernel calls through one.
+        #: Call targets: names, and values if the baseline's kernel calls through one.
         self.calls = {plain_text(field(node, "function")) for node in old.nodes if node.type == "call_expression"}
 
     def has(self, node: Node) -> bool:
@@ -113,7 +113,7 @@ def _is_in_an_update(node: Node) -> bool:
 
 
 def _check_call(known: _Known, new: Subject, node: Node) -> None:
-    """Allow calls by name; through a value only where the baseline's kernel does the same."""
+    """Allow calls by name; through a value only if the baseline's kernel contains the same call."""
     function = field(node, "function")
     if function is None or function.type == "primitive_type":
         return
@@ -129,7 +129,7 @@ def _check_call(known: _Known, new: Subject, node: Node) -> None:
 
 
 def _check_step(new: Subject, node: Node) -> None:
-    """Refuse an index or a step of a pointer by a constant so large that it leaves every buffer of a test."""
+    """Refuse an index or a pointer step by a constant so large that it leaves every test buffer."""
     for each in descend(node):
         if each.type == "number_literal":
             digits = text_of(each).replace("'", "").strip("+-uUlL")
@@ -138,7 +138,7 @@ def _check_step(new: Subject, node: Node) -> None:
 
 
 def _check_pointers(known: _Known, views: "_Views", new: Subject) -> None:
-    """Refuse a pointer that does not begin in a buffer: from zero, or from nothing, it could be moved anywhere."""
+    """Refuse a pointer that does not start in a buffer: from zero or uninitialized, it could be moved anywhere."""
     for node in new.nodes:
         if known.has(node):
             continue
@@ -173,7 +173,7 @@ def _check_casts(known: _Known, views: "_Views", new: Subject) -> None:
 
 
 def _cast(node: Node) -> tuple[Node | None, Node | None, str]:
-    """Return the type, the value and the word of a cast, whichever way it is written; None where there is none."""
+    """Return type, value and word of a cast in any notation, or None."""
     if node.type == "cast_expression":
         return field(node, "type"), field(node, "value"), ""
     function, arguments = field(node, "function"), field(node, "arguments")
@@ -199,13 +199,13 @@ _SAME_TYPES: Final = {"unsigned": "unsigned int", "uint": "unsigned int", "uint3
 
 
 def _element(name: str) -> str:
-    """Return the element of a vector type, and one name for the ways to write an unsigned integer."""
+    """Return the element of a vector type, with one name for all notations of an unsigned integer."""
     name = name.rstrip("1234") if name in VECTOR_TYPES else name
     return _SAME_TYPES.get(name, name)
 
 
 class _Views:
-    """The pointers and arrays of a kernel with the types of their elements."""
+    """The pointers and arrays of a kernel with their element types."""
 
     def __init__(self, new: Subject) -> None:
         self.types: dict[str, _Type] = {}
@@ -246,11 +246,11 @@ class _Views:
         return changes and any(map(self.is_address, node.named_children))
 
     def is_pointer(self, node: Node) -> bool:
-        """Return whether a name is that of a pointer that can be assigned."""
+        """Return whether a name is a pointer that can be assigned."""
         return node.type == "identifier" and text_of(node) in self.types and text_of(node) not in self.own_arrays
 
     def begins_in_buffer(self, node: Node) -> bool:
-        """Return whether an expression's address surely lies in a buffer; for a condition, both of its values."""
+        """Return whether an expression's address is certainly in a buffer; for a condition, both of its values."""
         node = stripped(node)
         if node.type == "conditional_expression":
             values = (field(node, "consequence"), field(node, "alternative"))
@@ -258,7 +258,7 @@ class _Views:
         return self.is_address(node)
 
     def buffer(self, node: Node, *, element: bool) -> str | None:
-        """Return the buffer into which `p`, `p + i` or `&p[i]` points (or that holds `p[i]`); None for all others."""
+        """Return the buffer that `p`, `p + i` or `&p[i]` points into (or that holds `p[i]`), or None."""
         node = stripped(node)
         if node.type == "pointer_expression" and text_of(node).startswith("&") and not element:
             inner = field(node, "argument")
@@ -277,7 +277,7 @@ class _Views:
 
 
 def _check_view(views: _Views, new: Subject, made: _Type, cast: tuple[Node, Node], *, static: bool) -> None:
-    """Allow a view of a pointer as one to vectors of its elements, or back; it keeps `const`."""
+    """Allow the cast of a pointer to vectors of its elements, or back; it keeps `const`."""
     node, value = cast
     name = views.buffer(value, element=made.reference)
     source = views.types.get(name or "")
@@ -295,7 +295,7 @@ def _check_view(views: _Views, new: Subject, made: _Type, cast: tuple[Node, Node
 
 
 def _tests_alignment(new: Subject, node: Node) -> bool:
-    """Return whether an address is made a number only to test that it is a multiple of a small power of two."""
+    """Return whether an address is converted to a number only to test its alignment to a small power of two."""
     current, parent = node, node.parent
     while parent is not None and (
         parent.type == "parenthesized_expression" or (parent.type == "binary_expression" and operands(parent)[1] == "|")

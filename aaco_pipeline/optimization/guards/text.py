@@ -1,7 +1,7 @@
-"""Compare a candidate's text with the baseline's: what may differ, and nothing else.
+"""Compare a candidate's text with the baseline's: only permitted differences are accepted.
 
-A kernel's body is judged by lists of what is allowed. The signature and the rest of the file must be the same, and no
-source may include another file; later guards and every harness rely on it.
+A kernel's body is judged by lists of permitted constructs. The signature and the rest of the file must be the same, and
+no source may include another file; later guards and every harness rely on this.
 """
 
 import re
@@ -30,7 +30,7 @@ _LITERAL: Final = re.compile(r'^(?:u8|[uUL])?(R?)"(.*)"$', re.DOTALL)
 
 
 def check_files(source: bytes) -> None:
-    """Refuse a source that names a file that is not a header: in a directive, or to the assembler."""
+    """Refuse a source that names a file other than a header, in a directive or to the assembler."""
     text = read(source)
     for directive in text.directives:
         _check_directive(text, directive)
@@ -69,7 +69,7 @@ def _check_header(text: Text, directive: Directive, named: str) -> None:
 
 
 def _said(literal: str) -> str:
-    """Return the content of a string with its escapes resolved; of a raw one as it is written."""
+    """Return the content of a string with its escapes resolved; raw strings are unchanged."""
     found = _LITERAL.match(literal)
     if found is None:
         return literal
@@ -151,7 +151,7 @@ def _first_difference(was: Sequence[Token], now: Sequence[Token]) -> str:
 
 
 def _without_launch_bounds(tokens: Sequence[Token]) -> tuple[list[Token], list[Token]]:
-    """Split a head into its tokens without launch bounds, and the tokens between the brackets of these."""
+    """Split a head into its tokens without launch bounds, and the tokens inside the brackets of the launch bounds."""
     for index, token in enumerate(tokens):
         if token.text == "__launch_bounds__" and index + 1 < len(tokens) and tokens[index + 1].text == "(":
             end = closing(tokens, index + 1)
@@ -178,7 +178,7 @@ def _check_restrict(was: Sequence[Token], now: Sequence[Token]) -> None:
 
 
 def _check_directives(old: Subject, new: Subject) -> None:
-    """Allow no directive but the baseline's own and pragmas that unroll, and no line that a backslash joins."""
+    """Allow only the baseline's own directives and unrolling pragmas, and no lines joined by a backslash."""
     was, now = ([_plain(each) for each in one.directives if not _unrolls(each)] for one in (old, new))
     if was != now:
         raise Refused("pragmas", "the kernel has a directive that is neither the baseline's nor #pragma unroll")

@@ -1,6 +1,6 @@
-"""One kernel's tokens, names and tree, and which words a rewritten kernel may use.
+"""One kernel's tokens, names and tree, and the words that a rewritten kernel may use.
 
-The baseline's own words are allowed in their own places, and a closed list beside them.
+The baseline's own words are allowed in their original role, and in addition a closed list.
 """
 
 import re
@@ -31,7 +31,7 @@ class Subject:
 
     @property
     def source(self) -> bytes:
-        """The whole source."""
+        """The complete source."""
         return self.reading.text.source
 
     def line(self, token: Token) -> int:
@@ -39,7 +39,7 @@ class Subject:
         return self.reading.text.line(token.start)
 
     def refused(self, node: Node, what: str) -> Refused:
-        """Make the refusal (guard `calls`) of a node of the body's tree, with its line and its text."""
+        """Build the refusal (guard `calls`) of a node of the body's tree, with its line and its text."""
         line = self.reading.text.line(self.part.offset(node))
         return Refused("calls", f"line {line}: {what}: `{' '.join(text_of(node).split())[:80]}`")
 
@@ -76,14 +76,14 @@ class Subject:
 
     @cached_property
     def outer_names(self) -> frozenset[str]:
-        """The names that the file declares outside functions: a local with the same name would hide them."""
+        """The names that the file declares outside functions: a local variable of the same name would hide them."""
         facts = self.reading.facts
         names = {text_of(each) for node in _at_file_level(self.reading.outside.node) for each in declared_by(node)}
         return frozenset(names) | facts.types | frozenset(self.reading.macros) | frozenset(_functions(self.reading))
 
 
 def subject_of(reading: Reading, name: str) -> Subject:
-    """Select the kernel of that name in a reading. Refused, guard `kernel`, as `Unit.kernel` is."""
+    """Select the kernel of that name in a parsed source. Refused, guard `kernel`, like `Unit.kernel`."""
     kernel = reading.unit.kernel(name)
     index = reading.unit.kernels.index(kernel)
     directives = tuple(each for each in reading.text.directives if kernel.span.start <= each.start < kernel.span.end)
@@ -115,8 +115,8 @@ def _functions(reading: Reading) -> Iterator[str]:
     yield from (kernel.name for kernel in reading.unit.kernels)
 
 
-#: Mathematics, and moves between representations, that compute from their arguments alone and as exactly as the
-#: plain operators do; nothing approximate, nothing that assumes, nothing that reads a clock or another lane.
+#: Mathematics, and conversions between representations, that depend only on their arguments and are as exact as the
+#: plain operators; nothing approximate, no assumptions, no access to a clock or another lane.
 _MATHEMATICS: Final = words("""
     fma fabs fmin fmax sqrt rsqrt cbrt exp exp2 exp10 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2
     sinh cosh tanh asinh acosh atanh erf erfc floor ceil trunc round rint nearbyint copysign fmod hypot ldexp
@@ -142,14 +142,14 @@ _VALUES: Final = words("true false const constexpr auto sizeof static_cast reint
 _BUILTINS: Final = words("threadIdx blockIdx blockDim gridDim warpSize INFINITY")
 _PLAIN: Final = _STATEMENTS | _TYPES | _VALUES | _BUILTINS | VECTOR_TYPES
 _MEMBERS: Final = frozenset("xyzw")
-#: Types of fewer bits than `float` and `int`; a kernel that has none gets none.
+#: Types of fewer bits than `float` and `int`; a kernel without them may not introduce them.
 _NARROW: Final = re.compile(
     r"half[1-4]?|__half\w*|_*(?:fp16|bf16|float16|bfloat16|hip_bfloat16|nv_bfloat16|fp8|hip_fp8)\w*|_Float16"
     r"|u?(?:char|short)[1-4]?|u?int(?:8|16)_t|\w*2(?:half|bfloat16)\w*"
 )
 _WIDE: Final = words("size_t long int64_t uint64_t ptrdiff_t")
-#: Words whose statements must stay the baseline's own, in order and number: a volatile access that is dropped, a static
-#: variable that is added, a clock that is read twice are changes of another kind than a rewrite.
+#: Words whose statements must stay the baseline's own, in order and number: dropping a volatile access, adding a static
+#: variable or reading a clock twice is more than a rewrite.
 _KEPT_NAMES: Final = re.compile(
     r"(?:v?f?s?n?)printf|puts|putchar|exit|_exit|_Exit|quick_exit|abort|__?trap|__builtin_trap|assert|__assert\w*"
     r"|malloc|calloc|realloc|free|aligned_alloc|alloca|__builtin_alloca\w*|clock|clock64|wall_clock\w*|__clock\w*|time"
@@ -164,13 +164,13 @@ _NUMBER: Final = re.compile(
 )
 _REAL: Final = re.compile(r"(?!0[xX])[0-9.']*(?:\.|[eE])[0-9.eE+'-]*")
 _RESERVED: Final = re.compile(r"_[_A-Z].*|.*__.*|(?i:.*aaco.*)|.*\$.*")
-#: Bessel functions, whose short names are common names of variables.
+#: Bessel functions, whose short names are common variable names.
 _SHORT: Final = words("y0 y1 j0 j1")
 _COUNTED: Final = {"barrier": "barrier", "atomic": "atomic operation"}
 
 
 def check_words(old: Subject, new: Subject, *, may_restrict: bool) -> None:
-    """Refuse, guard `calls` or `macros`, the first word, number or string that no list allows."""
+    """Refuse, guard `calls` or `macros`, the first word, number or string that is not in any list."""
     _check_kept(old, new)
     _check_declared(old, new)
     used = _Used(old)
@@ -198,13 +198,13 @@ def _between(tokens: Sequence[Token]) -> Iterator[tuple[str, Token, str]]:
 
 
 class _Used:
-    """The words of the baseline's kernel by their use: as calls, as members, plainly."""
+    """The words of the baseline's kernel by their use: in calls, as members, or plain."""
 
     def __init__(self, old: Subject) -> None:
         self.subject = old
         self.calls: set[str] = set()
         self.members: set[str] = set()
-        # Types and constants of the head count: neither its specifiers nor the kernel itself are for a body.
+        # Types and constants of the head count, but neither its specifiers nor the kernel itself may appear in a body.
         self.plain = words_in(old.head) - SPECIFIERS - {old.kernel.name, *filter(_kept, old.words)}
         self.marks = {token.text for token in old.body if token.kind == "mark"}
         self.literals = {token.text for token in old.body if token.kind in ("string", "character")}
@@ -242,7 +242,7 @@ def _check_word(used: _Used, new: Subject, token: Token, before: str, after: str
 def _check_call(used: _Used, new: Subject, token: Token) -> None:
     word = token.text
     if word in new.locals and word not in used.subject.outer_names:
-        # `float sum(0.0f)`: `shapes` checks that it is a declaration and no call.
+        # `float sum(0.0f)`: `shapes` checks that it is a declaration and not a call.
         return
     if word in VECTOR_TYPES or (word in CALLS and word not in new.outer_names):
         return
@@ -264,7 +264,7 @@ def _check_kept(old: Subject, new: Subject) -> None:
 
 
 def _check_declared(old: Subject, new: Subject) -> None:
-    """Refuse a local name that hides one of the file, a parameter or a function, or that belongs to compilers."""
+    """Refuse a local name that hides a name of the file, a parameter or a function, or that compilers reserve."""
     meanings = new.outer_names | new.parameters | ((CALLS | _BUILTINS | VECTOR_TYPES) - _SHORT)
     for name in sorted(new.locals - old.locals):
         if name in meanings or hazard_of(name) or _kept(name) or _NARROW.fullmatch(name):
@@ -299,7 +299,7 @@ def _check_precision(old: Subject, new: Subject) -> None:
 
 
 def _check_width(old: Subject, new: Subject) -> None:
-    """Refuse narrower offsets: where 32 bits are too few, a harness would have to fill gibibytes to show it."""
+    """Refuse narrower offsets: a test of 32-bit overflow would have to fill gibibytes."""
     if old.words & _WIDE and not new.words & _WIDE:
         raise Refused("calls", f"nothing has 64 bits; the baseline's kernel has {min(old.words & _WIDE)}")
     wide, narrow = (
@@ -321,7 +321,7 @@ def _made_float(subject: Subject) -> set[str]:
 
 
 def _reals(subject: Subject, *, single: bool) -> set[float]:
-    """Return the floating-point numbers that are written with `f`, or without."""
+    """Return the floating-point numbers with the suffix `f`, or those without."""
     found: set[float] = set()
     for token in subject.body:
         plain = token.text.rstrip("fF") if single else token.text
@@ -331,7 +331,7 @@ def _reals(subject: Subject, *, single: bool) -> set[float]:
 
 
 def _declared_as(subject: Subject, kind: str) -> set[str]:
-    """Return the names after a type's own word, up to the end of their declaration."""
+    """Return the names between a type's own word and the end of their declaration."""
     found: set[str] = set()
     for piece in subject.statements:
         for index, word in enumerate(piece[:-1]):
@@ -351,7 +351,7 @@ def _names(piece: Sequence[str]) -> Iterator[str]:
 
 
 def _check_counts(old: Subject, new: Subject) -> None:
-    """Refuse fewer barriers and atomic operations: an output that happens to be right does not show what they order."""
+    """Refuse fewer barriers and atomic operations: a correct output may be a coincidence."""
     for kind, name in _COUNTED.items():
         was, now = (sum(hazard_of(one.text) == kind for one in each.body if one.kind == "word") for each in (old, new))
         if now < was:
@@ -359,7 +359,7 @@ def _check_counts(old: Subject, new: Subject) -> None:
 
 
 def _check_shared_memory(old: Subject, new: Subject) -> None:
-    """Refuse new local data share without a barrier: it is right only while work-items take turns."""
+    """Refuse new local data share without a barrier: it is correct only while work-items run one after another."""
     first = next((token for token in new.body if token.text == "__shared__"), None)
     if first is None or any(token.text == "__shared__" for token in old.body):
         return

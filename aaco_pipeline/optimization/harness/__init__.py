@@ -1,4 +1,4 @@
-"""Harnesses: the file beside a source that says how its kernel is called. See docs/optimize_harness.md.
+"""Harnesses: the file next to a source that defines how to call its kernel. See docs/optimize_harness.md.
 
 A harness imports everything from here. Targets run kernels, `correctness` judges outputs.
 """

@@ -1,8 +1,8 @@
-"""Contents of buffers: numbers of many kinds, since a shortcut is often right for one kind alone.
+"""Buffer contents: numbers of many kinds, because an invalid shortcut is often correct for a single kind.
 
 Each kind is drawn from a generator whose seed a candidate cannot know. Scales depend on the type, so that `huge`
-squared does not overflow and `tiny` squared is not a zero. Inputs that are all of one kind hide what goes wrong between
-two kinds, a zero here and an infinity there: `mixed` gives each a kind and a scale of its own.
+squared does not overflow and `tiny` squared is not zero. Inputs of a single kind hide errors that only a combination
+reveals, such as a zero and an infinity: `mixed` gives each input its own kind and scale.
 """
 
 import math
@@ -20,23 +20,23 @@ Distribution = Literal[
     "ties", "runs", "spread", "scales", "masked", "infinite_mask", "overflow", "mixed",
 ]  # fmt: skip
 DISTRIBUTIONS: Final[tuple[Distribution, ...]] = get_args(Distribution)
-#: At most one in so many elements is not zero in `sparse`, or planted in `nan`, `inf` and `overflow`.
+#: At most one in this many elements is nonzero in `sparse`, or planted in `nan`, `inf` and `overflow`.
 _ONE_IN: Final = 37
-#: Kinds between which shortcuts go wrong: what is ordinary, holds zeros, is not a number, or is of another scale.
+#: Families of kinds between which shortcuts fail: ordinary, with zeros, not a number, or of another scale.
 _FAMILIES: Final[tuple[tuple[Distribution, ...], ...]] = (
     ("normal", "uniform", "constant", "ties", "runs"),
     ("zeros", "sparse", "negative_zero"),
     ("nan", "inf", "infinite_mask", "overflow"),
     ("tiny", "denormal", "huge", "spread", "scales", "masked"),
 )
-#: Kinds that are multiplied by a power of two where each input has its own: the others are of a scale by their nature.
+#: Kinds that are multiplied by a power of two if each input has its own scale: the others have an inherent scale.
 _WITHOUT_SCALE: Final = (*_FAMILIES[0], "sparse", "nan", "inf")
 
 
 class Mixture(str):
-    """The distribution `mixed` of one call: every buffer that is drawn by it gets another kind, of another family.
+    """The distribution `mixed` of one call: every buffer drawn from it gets another kind, of another family.
 
-    `kinds` are those that the harness allows. It goes wherever a `Distribution` goes, and reads as "mixed".
+    `kinds` are those that the harness allows. It is accepted like any `Distribution`, and reads as "mixed".
     """
 
     _families: list[list[Distribution]]
@@ -44,7 +44,7 @@ class Mixture(str):
     _given: int
 
     def __new__(cls, kinds: Sequence[Distribution], rng: np.random.Generator) -> "Mixture":
-        """The order of families is drawn here, once for a call; kinds are drawn as buffers ask."""
+        """Draw the order of families once per call; kinds are drawn when buffers request them."""
         self = super().__new__(cls, "mixed")
         allowed = [[kind for kind in family if kind in kinds] for family in _FAMILIES]
         self._families = [family for family in allowed if family]
@@ -53,14 +53,14 @@ class Mixture(str):
         return self
 
     def next(self, rng: np.random.Generator) -> Distribution:
-        """The kind of the next buffer."""
+        """Return the kind of the next buffer."""
         family = self._families[self._order[self._given % len(self._families)]]
         self._given += 1
         return family[int(rng.integers(len(family)))]
 
 
 def mixture(kinds: Sequence[Distribution], rng: np.random.Generator) -> Distribution:
-    """A `Mixture` as the distribution that a harness' `call` is given."""
+    """Return a `Mixture` as the distribution that a harness's `call` receives."""
     return cast(Distribution, Mixture(kinds, rng))
 
 
@@ -86,7 +86,7 @@ def draw(
         drawn = draw(which, rng, elements, kind)
         return np.ldexp(drawn, rng.integers(*_powers(kind))) if which in _WITHOUT_SCALE else drawn
     normal = rng.standard_normal(elements)
-    # A few among very many, or many: what is lost behind another of them shows where they are rare.
+    # A few among very many, or many: rare values show whether one is lost behind another.
     rare = math.exp(rng.uniform(-math.log(max(elements, _ONE_IN)), -math.log(_ONE_IN)))
     planted = rng.random(elements) < rare
     if elements:
@@ -97,7 +97,7 @@ def draw(
 
 @dataclass(frozen=True)
 class _Given:
-    """Input of each kind: normal numbers, and rare places (at least one) where others are planted."""
+    """Return input of each kind: normal numbers, with other values planted in rare places (at least one)."""
 
     rng: np.random.Generator
     kind: np.dtype[Any]
@@ -165,7 +165,7 @@ _MADE: Final[Mapping[Distribution, Callable[[_Given], Floats]]] = {
 
 
 def _powers(kind: np.dtype[Any]) -> tuple[int, int]:
-    """The powers of two between which scales are drawn, the upper not included: a ninth of the exponents each way."""
+    """Return the exponent range of drawn scales, upper end excluded: a ninth of the exponents each way."""
     most = int(np.finfo(kind).maxexp) // 9
     return -most, most + 1
 
@@ -213,13 +213,13 @@ def integers(
 
 
 def _kind(distribution: Distribution, rng: np.random.Generator) -> Distribution:
-    """Choose the kind that `mixed` stands for; outside a harness' call every kind is allowed."""
+    """Choose the kind that `mixed` stands for; outside a harness's call every kind is allowed."""
     mixed = distribution if isinstance(distribution, Mixture) else Mixture(DISTRIBUTIONS, rng)
     return mixed.next(rng)
 
 
 def _sections(rng: np.random.Generator, elements: int) -> NDArray[np.int64]:
-    """Number the section of each element: sections of 2 up to half of all, each order of magnitude as likely."""
+    """Number the section of each element: section lengths from 2 to half of all elements, log-uniform."""
     length = math.exp(rng.uniform(math.log(2), math.log(max(elements / 2, 3))))
     begins = rng.random(elements) < 1 / length
     return np.cumsum(begins, dtype=np.int64) % max(elements, 1)
@@ -228,5 +228,5 @@ def _sections(rng: np.random.Generator, elements: int) -> NDArray[np.int64]:
 def indices(
     distribution: Distribution, rng: np.random.Generator, elements: int, below: int, dtype: DTypeLike = "int32"
 ) -> NDArray[Any]:
-    """`elements` indices from 0 up to, not including, `below`: always inside what they point into."""
+    """Return `elements` indices from 0 up to, not including, `below`: always inside the array that they index."""
     return integers(distribution, rng, elements, low=0, high=below, dtype=dtype)

@@ -14,30 +14,28 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from aaco_pipeline.optimization.harness.contents import DISTRIBUTIONS, Distribution, mixture
 from aaco_pipeline.optimization.targets import Argument, Block, Buffer, Call, Content, Launch, Scalar, TargetName
 
-#: A problem's size, in the harness' own terms: elements, or rows and columns.
+#: A problem's size, in the harness's own terms: elements, or rows and columns.
 Size = int | tuple[int, ...]
-#: One output: its values in float64, and how far from each a right result may be. Both have the buffer's elements.
+#: One output: its float64 values, and the allowed error of each. Both have as many elements as the buffer.
 Expected = tuple[NDArray[np.float64], NDArray[np.float64]]
-#: As a bound: the kernel leaves this element as it is (the pitch of a row, say). Writing there is a fault.
+#: As a bound: the kernel leaves this element unchanged (row padding, for example). Writing it is an error.
 NOT_AN_OUTPUT: Final = -1.0
 
 
 @dataclass(frozen=True)
 class Harness:
-    """Says how `kernel` is called at any size, and what comes out.
+    """Defines how to call `kernel` at any size, and its expected results.
 
-    `call(size, distribution, rng)` draws all contents from `rng`, so that two generators give two contents.
-    `reference(call)` computes in float64 and states the bound of the error of the kernel's own precision, in the
-    manner of `c · n · eps · Σ|a||b|` (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.5).
-    `floor(size)` is the minimum work that any right kernel does: floating-point operations and bytes to and from
-    memory.
+    `call(size, distribution, rng)` draws all contents from `rng`, so different generators give different contents.
+    `reference(call)` computes in float64 and returns an error bound for the kernel's own precision, such as `c · n ·
+    eps · Σ|a||b|` (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.5). `floor(size)` is the
+    minimum work of any correct kernel: floating-point operations and bytes to and from memory.
 
-    `launch(size, block)` says how the kernel is launched with another workgroup; without it the workgroup is never
-    changed. A kernel that adds floating-point numbers in an order that is not its own (atomics) sets
-    `deterministic=False`. `distributions` leaves out those that the kernel is not made for. `gpu_timing_size` is the
-    size that is timed on a GPU, where `timing_size` is too small a problem for one. `takes(size)` says of a kernel that
-    is made for certain sizes alone whether that is one; without it the kernel takes every size up to the declared ones.
-    `path` is the file that says all this.
+    `launch(size, block)` defines the launch with another workgroup; without it the workgroup is never changed. A kernel
+    that adds floating-point numbers in an unspecified order (atomics) sets `deterministic=False`. `distributions` omits
+    those that the kernel does not support. `gpu_timing_size` is the size timed on a GPU, if `timing_size` is too small
+    for one. `takes(size)` returns whether a kernel limited to certain sizes accepts that size; without it the kernel
+    accepts every size up to the declared ones. `path` is the file of this harness.
     """
 
     kernel: str
@@ -55,12 +53,12 @@ class Harness:
 
     @property
     def declared_sizes(self) -> tuple[Size, ...]:
-        """Every size that the harness names, whatever it is for."""
+        """Return every size that the harness names for any purpose."""
         on_a_gpu = () if self.gpu_timing_size is None else (self.gpu_timing_size,)
         return (*self.sizes, self.timing_size, *on_a_gpu)
 
     def timed_size(self, target: TargetName) -> Size:
-        """The size that is timed on `target`."""
+        """Return the size that is timed on `target`."""
         on_a_gpu = target in ("amd", "cuda")
         return self.gpu_timing_size if on_a_gpu and self.gpu_timing_size is not None else self.timing_size
 
@@ -73,7 +71,7 @@ class Harness:
         return call
 
     def relaunched(self, call: Call, size: Size, block: Block) -> Call:
-        """`call` with another workgroup. ValueError where the harness does not say how to launch one."""
+        """Return `call` with another workgroup. ValueError if the harness does not define how to launch one."""
         if self.launch is None:
             raise ValueError(f"the harness of {self.kernel} has no launch(size, block): its workgroup stays as it is")
         return replace(call, launch=self.launch(size, block))
@@ -81,49 +79,49 @@ class Harness:
 
 @dataclass(frozen=True)
 class Filled:
-    """A buffer with what it holds before the call."""
+    """A buffer with its content before the call."""
 
     buffer: Buffer
     values: Content
 
 
 def buffer(name: str, values: NDArray[Any], role: Literal["in", "inout"] = "in") -> Filled:
-    """A buffer that the kernel reads, or reads and writes (`inout`): its type and length are those of `values`."""
+    """Return a buffer that the kernel reads, or reads and writes (`inout`), with type and length of `values`."""
     flat = np.ascontiguousarray(values).reshape(-1)
     return Filled(Buffer(name, flat.dtype.name, flat.size, role), flat)
 
 
 def output(name: str, elements: int, dtype: DTypeLike = "float32") -> Buffer:
-    """A buffer that the kernel writes without reading it."""
+    """Return a buffer that the kernel writes without reading it."""
     return Buffer(name, np.dtype(dtype).name, elements, "out")
 
 
 def scalar(name: str, value: float | int, dtype: DTypeLike | None = None) -> Scalar:
-    """An argument by value: `int` for an integer, `float` for any other number, unless `dtype` says otherwise."""
+    """Return an argument by value: `int` for an integer, `float` for any other number, unless `dtype` is given."""
     kind = np.dtype(dtype) if dtype is not None else np.dtype("int32" if isinstance(value, int) else "float32")
     return Scalar(name, kind.name, value)
 
 
 def make_call(launch: Launch, *arguments: Filled | Argument) -> Call:
-    """A call, its arguments in the kernel's order."""
+    """Return a call with its arguments in the kernel's order."""
     plain = tuple(argument.buffer if isinstance(argument, Filled) else argument for argument in arguments)
     contents = {argument.buffer.name: argument.values for argument in arguments if isinstance(argument, Filled)}
     return Call(launch, plain, contents)
 
 
 def grid_for(items: int | tuple[int, ...], block: Block) -> Block:
-    """Workgroups so that each item of up to three dimensions has a work-item: items / block, rounded up."""
+    """Return enough workgroups for one work-item per item in up to three dimensions: items / block, rounded up."""
     each = (items,) if isinstance(items, int) else items
     x, y, z = (*each, 1, 1, 1)[:3]
     return (-(-x // block[0]), -(-y // block[1]), -(-z // block[2]))
 
 
 def rounding_bound(magnitude: ArrayLike, operations: int, dtype: DTypeLike = "float32") -> NDArray[np.float64]:
-    """The most that `operations` roundings in a row add up to, in results whose terms sum to `magnitude` absolutely.
+    """Bound the error of `operations` successive roundings in results whose terms have the absolute sum `magnitude`.
 
-    For a dot product of n terms: `rounding_bound(sum(abs(a * b)), n)`, in any order of summation. It is
-    `operations · u · magnitude`, u half the type's machine epsilon, times 1.01 for the terms of second order, and
-    `operations` of the smallest number, where underflow makes errors absolute (Higham, 2nd ed., eqs. 2.8 and 3.5).
+    For a dot product of n terms: `rounding_bound(sum(abs(a * b)), n)`, in any order of summation. It is `operations · u
+    · magnitude`, with u half the type's machine epsilon, times 1.01 for second-order terms, plus `operations` times the
+    smallest number, because underflow makes errors absolute (Higham, 2nd ed., eqs. 2.8 and 3.5).
     """
     limits = np.finfo(np.dtype(dtype))
     unit = float(limits.eps) / 2
@@ -132,6 +130,6 @@ def rounding_bound(magnitude: ArrayLike, operations: int, dtype: DTypeLike = "fl
 
 
 def exact(values: ArrayLike) -> Expected:
-    """Results that have no rounding error, such as counts."""
+    """Return results that have no rounding error, such as counts."""
     expected = np.asarray(values, dtype=np.float64)
     return expected, np.zeros_like(expected)

@@ -1,4 +1,4 @@
-"""Load the harness beside a source; where there is none, offer a skeleton to start from."""
+"""Load the harness next to a source; if there is none, offer a skeleton to start from."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -60,7 +60,7 @@ HARNESS = Harness(
 
 
 def skeleton(kernel: str, parameters: Sequence[Parameter]) -> str:
-    """A harness of `kernel` whose call is complete as far as a signature tells; `const` pointers are inputs."""
+    """Return a skeleton harness of `kernel`, as complete as its signature allows; `const` pointers are inputs."""
     inputs = [one.name for one in parameters if one.pointer and one.const]
     outputs = [one.name for one in parameters if one.pointer and not one.const]
     reading = [f'    {name} = call.contents["{name}"].astype(np.float64)' for name in inputs]
@@ -87,7 +87,7 @@ def _argument(parameter: Parameter) -> str:
 
 
 class NoHarness(UsageError):
-    """There is no harness. `skeleton` is one to start from, null where the source has not exactly one kernel."""
+    """There is no harness. `skeleton` is a starting point, null unless the source has exactly one kernel."""
 
     def __init__(self, message: str, skeleton: str | None) -> None:
         super().__init__(message)
@@ -97,11 +97,11 @@ class NoHarness(UsageError):
 def load_harness(
     source: Path, harness: Path | None, kernel: str | None, read: Callable[[Path], bytes] = Path.read_bytes
 ) -> Harness:
-    """The checked harness of `source`: the file `harness`, or `<stem>_harness.py` beside the source.
+    """Return the checked harness of `source`: the file `harness`, or `<stem>_harness.py` next to the source.
 
-    It is the user's own Python and runs as their tests do, from the bytes that `read` gives, which may refuse a
-    path. UsageError in one line where it is missing (`NoHarness`), does not run or has a fault; Refused, guard
-    `kernel`, where the source has no such kernel.
+    It is the user's own Python and runs like their tests, from the bytes that `read` returns; `read` may refuse a path.
+    Raises UsageError in one line if it is missing (`NoHarness`), does not run or is faulty; Refused, guard `kernel`, if
+    the source has no such kernel.
     """
     path = harness if harness is not None else source.with_name(f"{source.stem}_harness.py")
     try:
@@ -129,7 +129,7 @@ def load_harness(
 
 
 class _Bytes(InspectLoader):
-    """Makes a module of bytes that were read already: the file is not opened a second time, when it may be another."""
+    """Creates a module from bytes already read: the file is not reopened, because it may have changed."""
 
     def __init__(self, path: Path, content: bytes) -> None:
         self._path = path
@@ -143,13 +143,13 @@ class _Bytes(InspectLoader):
 
 
 def _run(path: Path, content: bytes) -> dict[str, object]:
-    """Run a harness' file and return what it sets; whatever it raises, and its own exit, passes through."""
+    """Run a harness file and return its definitions; its exceptions, including SystemExit, propagate."""
     loader = _Bytes(path, content)
     spec = spec_from_loader(f"harness {path.stem}", loader, origin=str(path))
     assert spec is not None, "it is given its loader"
     module = module_from_spec(spec)
     module.__file__ = str(path)
-    sys.modules[spec.name] = module  # where dataclasses look while the module runs
+    sys.modules[spec.name] = module  # dataclasses look it up while the module runs
     try:
         loader.exec_module(module)
     finally:

@@ -1,7 +1,7 @@
-"""Check that a harness is consistent: each fault is one line that names the harness file and says what to do.
+"""Check that a harness is consistent: each error is one line with the harness file and the remedy.
 
-A harness is the user's own code. These checks catch what a mistake in it would cause: a launch that no device takes,
-memory overwritten, or a comparison that compares nothing.
+A harness is the user's own code. These checks detect the consequences of mistakes in it: a launch that no device
+accepts, overwritten memory, or a comparison that compares nothing.
 """
 
 import math
@@ -39,7 +39,7 @@ _QUALIFIERS: Final = re.compile(r"\b(?:const|volatile|__restrict__|__restrict|re
 
 
 def numpy_type(written: str) -> "np.dtype[Any] | None":
-    """Return the numpy type of a parameter's C type; None where it is not known (a typedef, a template's)."""
+    """Return the numpy type of a parameter's C type; None if it is unknown (a typedef or a template type)."""
     plain = " ".join(_QUALIFIERS.sub(" ", written).split())
     vector = _VECTOR.fullmatch(plain)
     name = _NUMPY.get(vector[1] if vector else plain)
@@ -50,9 +50,9 @@ def numpy_type(written: str) -> "np.dtype[Any] | None":
 MOST_WORK_ITEMS: Final = 1024
 MOST_GROUPS: Final = (2**31 - 1, 65535, 65535)
 MOST_LDS_BYTES: Final = 65536
-#: Limit of a call's buffers together. The confined process has its own limit, above it.
+#: Limit of all buffers of a call together. The confined process has its own, higher limit.
 MOST_BYTES: Final = 1 << 30
-#: Two seeds for trying out a harness; those of judging a candidate are drawn when it is judged.
+#: Two seeds for testing a harness; seeds for judging a candidate are drawn when it is judged.
 _TRIED_SEEDS: Final = (1, 2)
 
 
@@ -60,15 +60,15 @@ Fault = Callable[[str], UsageError]
 
 
 def _faults(harness: Harness) -> Fault:
-    """Make the faults of one harness, each one line that names its file."""
+    """Builds the errors of one harness, each one line that names its file."""
     return lambda what: UsageError(f"{harness.path or 'harness'}: {what}")
 
 
 def validate(harness: Harness, parameters: Sequence[Parameter] | None) -> None:
-    """Draw a call of every distribution and compute its reference; UsageError for the first fault.
+    """Draw a call of every distribution and compute its reference; UsageError for the first error.
 
-    `parameters` are the kernel's as parsed, None where nobody parsed it. Faults of other sizes and distributions show
-    when those are drawn (`checked_call`, `checked_reference`).
+    `parameters` are the kernel's parsed ones, or None if they were not parsed. Errors of other sizes and distributions
+    appear when those are drawn (`checked_call`, `checked_reference`).
     """
     fault = _faults(harness)
     _declaration(harness, fault)
@@ -99,7 +99,7 @@ def checked_call(
     *,
     parameters: Sequence[Parameter] | None = None,
 ) -> Call:
-    """Draw a call that a target can run, or raise UsageError with its fault."""
+    """Draw a call that a target can run, or raise UsageError with its error."""
     fault = _faults(harness)
     call = _called(fault, "call", harness.drawn, size, distribution, rng)
     if not isinstance(call, Call) or not isinstance(call.launch, Launch):
@@ -112,7 +112,7 @@ def checked_call(
 
 
 def with_block(harness: Harness, call: Call, size: Size, block: tuple[int, int, int]) -> Call:
-    """Change the workgroup of `call`, or raise UsageError where the harness cannot launch it."""
+    """Change the workgroup of `call`, or raise UsageError if the harness cannot launch it."""
     fault = _faults(harness)
     changed: Call = _called(fault, "launch", harness.relaunched, call, size, block)
     _launch(changed.launch, size, fault)
@@ -120,7 +120,7 @@ def with_block(harness: Harness, call: Call, size: Size, block: tuple[int, int, 
 
 
 def checked_reference(harness: Harness, call: Call) -> dict[str, Expected]:
-    """Compute the reference of every output of `call`, float64 throughout, or raise UsageError with its fault."""
+    """Compute the float64 reference of every output of `call`, or raise UsageError with its error."""
     fault = _faults(harness)
     with np.errstate(all="ignore"):
         expected = _called(fault, "reference", harness.reference, call)
@@ -155,7 +155,7 @@ def _declaration(harness: Harness, fault: Fault) -> None:
 
 
 def checked_floor(harness: Harness, size: Size) -> tuple[float, float]:
-    """Return the least floating-point operations and bytes of a size, or raise UsageError with the fault of `floor`."""
+    """Return the least floating-point operations and bytes of a size; UsageError with the error of `floor`."""
     fault = _faults(harness)
     floor: tuple[float, float] = _called(fault, "floor", harness.floor, size)
     is_pair = isinstance(floor, tuple) and len(floor) == 2
@@ -167,7 +167,7 @@ def checked_floor(harness: Harness, size: Size) -> tuple[float, float]:
 
 
 def checked_takes(harness: Harness, size: Size) -> bool:
-    """Return whether the kernel is made for a size, or raise UsageError with the fault of `takes`."""
+    """Return whether the kernel accepts a size, or raise UsageError with the error of `takes`."""
     if harness.takes is None:
         return True
     fault = _faults(harness)
@@ -268,7 +268,7 @@ def _expected(name: str, buffer: Buffer, given: Any, fault: Fault) -> Expected:
 
 
 def _called(fault: Fault, name: str, function: Any, *arguments: Any) -> Any:
-    """Call the harness' own function; whatever it raises is reported as its fault."""
+    """Call the harness's own function; any exception is reported as its error."""
     try:
         return function(*arguments)
     except (Exception, SystemExit) as error:

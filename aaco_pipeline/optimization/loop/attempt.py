@@ -1,6 +1,6 @@
-"""One candidate's way through the guards, cheapest first, and the rule that turns its evidence into a decision.
+"""Take one candidate through the guards, cheapest first, and turn its evidence into a decision.
 
-Each step leaves what it saw for the journal; `replay` applies the same rule to a journal.
+Each step leaves its observations for the journal; `replay` applies the same rule to a journal.
 """
 
 import hashlib
@@ -18,13 +18,13 @@ from aaco_pipeline.optimization.loop.means import Builder, Figures, Means, Rulin
 from aaco_pipeline.optimization.targets import Build
 
 Word = Literal["accepted", "rejected", "undecided"]
-#: Guards that say nothing against a candidate: a noisy machine, spent time, a baseline that turns out to be wrong.
+#: Guards that do not count against a candidate: a noisy machine, spent time, a faulty baseline.
 UNDECIDED_BY: Final = ("aa", "budget", "baseline")
 
 
 @dataclass(frozen=True)
 class Stop:
-    """A candidate stopped before its timing decided anything: the step, the guard and its reason."""
+    """A candidate was stopped before its timing was decisive: the step, the guard and its reason."""
 
     step: str
     guard: str
@@ -35,9 +35,9 @@ class Stop:
 class Decision:
     """The decision on an attempt, with the reason.
 
-    Figures come from the confirming processes, as `measured_in` says; an attempt that never got there has those of the
-    search, which choosing the best of many makes too large. Null where nothing was timed. For several changes as a
-    whole they are measured in `whole`.
+    Figures come from the confirming processes, see `measured_in`; an attempt that was not confirmed has the figures of
+    the search, which are biased upwards by selecting the best of many. Null if nothing was timed. For several changes
+    together they are measured in `whole`.
     """
 
     decision: Word
@@ -55,9 +55,9 @@ class Decision:
 
 
 def decide(stop: Stop | None, rulings: Mapping[str, Ruling]) -> Decision:
-    """Decide on an attempt: accepted only where nothing stopped it and the confirmation passed.
+    """Decide on an attempt: accepted only if nothing stopped it and the confirmation passed.
 
-    `rulings` holds those of the steps `search` and `confirmation` that were made.
+    `rulings` holds the rulings of the steps `search` and `confirmation`, as far as they were made.
     """
     last = next((step for step in ("confirmation", "search") if step in rulings), None)
     ruling = None if last is None else rulings[last]
@@ -69,7 +69,7 @@ def decide(stop: Stop | None, rulings: Mapping[str, Ruling]) -> Decision:
 
 
 def decide_whole(stop: Stop | None, ruling: Ruling | None) -> Decision:
-    """Decide on several accepted changes timed as a whole: accepted only where their confirmation passed."""
+    """Decide on several accepted changes timed together: accepted only if their confirmation passed."""
     if stop is None and ruling is None:
         raise ValueError("what nothing stopped was not timed")
     return _decided(None if ruling is not None and ruling.passed else stop, ruling, "whole")
@@ -81,12 +81,12 @@ def _decided(stop: Stop | None, ruling: Ruling | None, measured_in: str | None) 
         return Decision("accepted", "confirmation", ruling.reason, *figures)
     said = stop or ruling
     assert said is not None, "the callers have looked"
-    # A gain that the first processes showed and the second did not is not a gain, whatever the rule calls it.
+    # A gain that the first processes showed and the second did not is not a gain, whatever the rule says.
     guard = said.guard or ("not_faster" if measured_in == "search" else "confirmation")
     return Decision("undecided" if guard in UNDECIDED_BY else "rejected", guard, said.reason, *figures)
 
 
-#: Guards of a proposal that its proposer may mend: it does not compile, or computes something else.
+#: Guards whose refusals a proposer may repair: the candidate does not compile or is incorrect.
 MENDABLE: Final = ("compile", "result", "outputs", "determinism", "memory", "inputs", "symbols")
 #: The reason for refusing a candidate that changes nothing.
 NO_EFFECT: Final = "the compiler made the same machine code of it"
@@ -94,10 +94,10 @@ NO_EFFECT: Final = "the compiler made the same machine code of it"
 
 @dataclass(frozen=True)
 class Held:
-    """The baseline of candidates: a version, its build, and its static figures where it was compiled for them.
+    """The baseline of candidates: a version, its build, and its static figures if it was compiled for them.
 
-    Outputs are compared with those of `original`, the source as it was, so that errors do not add up over accepted
-    changes; `is_exact` while every accepted change kept its bits.
+    Outputs are compared with those of `original`, the initial source, so that errors do not accumulate over accepted
+    changes; `is_exact` while every accepted change is bit-exact.
     """
 
     version: Version
@@ -109,7 +109,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Builders:
-    """The builders: one for all of the search, so that a baseline is built once a layout, and a new one when asked."""
+    """The builders: one for the entire search, which builds a baseline once per layout, and fresh ones on request."""
 
     search: Builder
     cold: Callable[[], Builder]
@@ -128,7 +128,7 @@ class Attempt:
 
 @dataclass
 class _Way:
-    """Results of the steps so far, in the words of the journal."""
+    """Results of the steps so far, as stored in the journal."""
 
     seen: dict[str, Any] = field(default_factory=dict)
     rulings: dict[str, Ruling] = field(default_factory=dict)
@@ -139,9 +139,9 @@ class _Way:
 def try_candidate(
     means: Means, held: Held, candidate: Candidate, builders: Builders, *, number: int, seed: int
 ) -> Attempt:
-    """Take a candidate through every guard until one stops it; see the module for the order.
+    """Take a candidate through all guards until one stops it; see the module for the order.
 
-    `seed` is the search's: everything drawn for an attempt follows from it and the attempt's number.
+    `seed` is the search's: all random choices of an attempt follow from it and the attempt's number.
     """
     way, version = _Way(), version_of(candidate, held.version)
     step, stop = "text", None
@@ -152,7 +152,7 @@ def try_candidate(
             take(way)
     except Refused as refused:
         stop = Stop(step, refused.guard, refused.reason)
-    except UsageError as error:  # an input was drawn on which the source as it was fails: that is no candidate's fault
+    except UsageError as error:  # the initial source fails on a drawn input: this is not the candidate's fault
         stop = Stop(step, "baseline", str(error))
     decision = decide(stop, way.rulings)
     record = {
@@ -175,7 +175,7 @@ def try_candidate(
 
 
 def described(candidate: Candidate) -> dict[str, Any]:
-    """Describe a candidate for the journal: all that is needed to try it again."""
+    """Describe a candidate for the journal, with everything needed to try it again."""
     return {
         "kernel": candidate.kernel,
         "proposer": candidate.proposer,
@@ -190,7 +190,7 @@ def described(candidate: Candidate) -> dict[str, Any]:
 
 
 def built(build: Build) -> dict[str, Any]:
-    """Describe a build for the journal, without the places of its files."""
+    """Describe a build for the journal, without file paths."""
     return {
         "target": build.target,
         "source_sha256": build.source_sha256,
@@ -204,7 +204,7 @@ def built(build: Build) -> dict[str, Any]:
 
 
 def drawn(seed: int, *what: object) -> int:
-    """Derive a seed for one thing that is drawn from the search's seed."""
+    """Derive a seed for a single purpose from the search's seed."""
     return random.Random("-".join(map(str, (seed, *what)))).getrandbits(63)
 
 
@@ -226,7 +226,7 @@ def _steps(
 ) -> dict[str, Callable[[_Way], None]]:
     builder, version = builders.search, version_of(candidate, held.version)
     asked = replace(version, bit_exact=version.bit_exact and held.is_exact)
-    # Confirmation reuses nothing of the first processes: rebuilt in an empty folder, other layouts and inputs.
+    # Confirmation reuses nothing of the first processes: rebuilt in an empty folder, with other layouts and inputs.
     cold = cache(builders.cold)
 
     def text(way: _Way) -> None:
@@ -255,7 +255,7 @@ def _steps(
         except Refused as refused:
             if refused.guard != "no_effect":
                 raise
-            # This target's code changed; a GPU whose instructions stay the same is reported but is not an error.
+            # This target's code changed; unchanged instructions on a GPU are reported but are not an error.
             seen["is_unchanged"] = True
 
     def correctness(way: _Way) -> None:

@@ -1,7 +1,7 @@
-"""Checks of a version's outputs for the search: on the target itself, and on an emulated AMD GPU.
+"""Check a version's outputs for the search: on the target itself, and on an emulated AMD GPU.
 
-`correctness` draws the calls and compares outputs. The emulator measures no time; where it cannot run a version it
-says so, and nothing follows.
+`correctness` draws the calls and compares outputs. The emulator measures no time; if it cannot run a version, it
+reports this without consequences.
 """
 
 import tempfile
@@ -33,14 +33,14 @@ from aaco_pipeline.optimization.targets import (
 
 
 def launch_of(harness: Harness, size: Size, block: Block) -> Launch:
-    """Ask the harness how it launches another workgroup. Refused (guard `inputs`) where it does not say."""
+    """Ask the harness how it launches another workgroup. Refused (guard `inputs`) if it does not define this."""
     if harness.launch is None:
         raise Refused("inputs", "its harness has no launch(size, block), so the workgroup stays as it is")
     return harness.launch(size, block)
 
 
 def relaunched(worker: Worker, harness: Harness, size: Size, block: Block | None) -> Worker:
-    """Make a worker launch its calls of this size in workgroups of `block`; it stays as it is without one."""
+    """Make a worker launch its calls of this size in workgroups of `block`; without one it is unchanged."""
     return worker if block is None else _Relaunched(worker, launch_of(harness, size, block))
 
 
@@ -54,7 +54,7 @@ class _Relaunched:
 
 
 class HarnessChecker:
-    """Sizes and distributions of a harness, listed and drawn, on the target that builds."""
+    """Checks a harness's sizes and distributions, listed and drawn, on the target that builds."""
 
     def __init__(self, harness: Harness) -> None:
         self._harness = harness
@@ -62,7 +62,7 @@ class HarnessChecker:
     def check(
         self, builder: Builder, baseline: Version | None, version: Version, seed: int, *, is_deep: bool = False
     ) -> Record:
-        """Run the harness's calls. Refused when the candidate is wrong; UsageError when baseline or harness is."""
+        """Run the harness's calls. Refused if the candidate is wrong; UsageError if baseline or harness is."""
         target, size = builder.target, self._harness.timed_size(builder.target.name)
         if version.block is not None:
             launch_of(self._harness, size, version.block)
@@ -83,7 +83,7 @@ class HarnessChecker:
 
 
 GUARD: Final = "emulated"
-#: Every line of a journal with a verdict states this limit.
+#: Included in every journal line with a verdict.
 BARRIERS: Final = (
     "wavefronts ran one after another, in two orders: a missing barrier shows only where one of the two goes wrong"
 )
@@ -91,9 +91,9 @@ _DISTRIBUTION: Final = "normal"
 
 
 class EmulatedChecker:
-    """The checks of `checker`; what is about to be accepted is also emulated: `emulated` among the facts.
+    """Combine the checks of `checker` with an emulation of candidates about to be accepted, under `emulated`.
 
-    `folder` takes what is compiled for it.
+    `folder` receives the files compiled for it.
     """
 
     def __init__(self, checker: Checker, harness: Harness, target: EmulatingTarget, folder: Path) -> None:
@@ -102,7 +102,7 @@ class EmulatedChecker:
     def check(
         self, builder: Builder, baseline: Version | None, version: Version, seed: int, *, is_deep: bool = False
     ) -> Record:
-        """Check as `checker` does, if deep also emulated; Refused (`emulated`) where only the emulated one is wrong."""
+        """Check as `checker` does and, if deep, by emulation; Refused (`emulated`) if only the emulation is wrong."""
         facts = self._checker.check(builder, baseline, version, seed, is_deep=is_deep)
         return {**facts, "emulated": self.verdict(baseline, version, seed)} if is_deep else facts
 
@@ -182,7 +182,7 @@ class _Emulated:
 
 
 def _written(name: str, run: Execution) -> Any:
-    """Return an output without the poison of elements that were not written, which differs between the orders."""
+    """Return an output without the poison of unwritten elements, which differs between the orders."""
     values, poison = run.outputs[name], run.poison.get(name)
     if poison is None:
         return values

@@ -1,9 +1,9 @@
-"""Search among configurations of the runtime for a model.
+"""Search for a faster runtime configuration of a model.
 
-It is the search for kernels with another thing that changes: fields of the measurement request. What an iteration does
-stays the same first, and an accepted change is the baseline of those after it; then larger batches are compared with
-what was accepted, by the time of each item, and none of them is the baseline of another. Its journal has the same kinds
-of lines, and is decided again from them alone.
+It works like the search for kernels, but varies fields of the measurement request. Changes that keep the work of an
+iteration come first, and each accepted change becomes the baseline of later ones; then larger batches are compared with
+the accepted configuration by time per item, and none of them becomes a baseline. Its journal has the same kinds of
+lines, and its decisions can be repeated from them alone.
 """
 
 import json
@@ -21,7 +21,7 @@ from aaco_pipeline.optimization.loop.search import End
 from aaco_pipeline.optimization.loop.timing import looks_of, plan_of, plan_record, recorded_plan, rule_on
 from aaco_pipeline.optimization.proposers.onnx import OnnxCandidate
 
-#: Fields of the measurement request, by name, that differ from those of the request that was asked to be made faster.
+#: Fields of the measurement request, by name, that differ from the original request.
 Configuration = Mapping[str, Any]
 _PROPOSER: Final = "onnx"
 _TIMED: Final[tuple[TimingStep, ...]] = ("search", "confirmation")
@@ -29,7 +29,7 @@ _TIMED: Final[tuple[TimingStep, ...]] = ("search", "confirmation")
 
 @dataclass(frozen=True)
 class ModelQuestion:
-    """The question without the request itself. `items` is the batch of the request as it is."""
+    """The question without the request itself. `items` is the batch size of the original request."""
 
     threshold: float
     limits: Limits
@@ -55,7 +55,7 @@ Returns facts for the journal, `depend_on_inputs` among them; Refused where outp
 class ModelMeans:
     """The means of the search; `now_ns` is a monotonic clock.
 
-    `called` says changes as options of `aaco run`, `command` all of its options for a configuration.
+    `called` formats changes as options of `aaco run`, `command` all options of a configuration.
     """
 
     propose: Callable[[Configuration], Sequence[OnnxCandidate | NotApplicable]]
@@ -70,7 +70,7 @@ class ModelMeans:
 
 @dataclass
 class ModelOutcome:
-    """The result of a search: why it ended, and the configuration with everything accepted but batches."""
+    """The result of a search: why it ended, and the configuration with all accepted changes except batches."""
 
     end: End
     reason: str
@@ -78,15 +78,15 @@ class ModelOutcome:
 
 
 def search_configurations(question: ModelQuestion, means: ModelMeans, begin: Record) -> ModelOutcome:
-    """Search until the limits are reached or nothing is left to propose.
+    """Search until the limits are reached or there are no more proposals.
 
-    `begin` holds what else is to be known of the search (the request, the host) in values of JSON.
+    `begin` holds other facts of the search (the request, the host) as JSON values.
     """
     return _Search(question, means).run(begin)
 
 
 def replay_configurations(journal: Journal) -> list[Replayed]:
-    """Decide everything again that the journal of such a search holds evidence of."""
+    """Repeat every decision for which the journal of such a search has evidence."""
     plan, again = recorded_plan(journal.begin["plan"]), []
     for line in journal.lines:
         if line["kind"] == "aa" and line["evidence"] is not None:
@@ -174,7 +174,7 @@ class _Search:
         return ruling
 
     def _round(self, held: Configuration, *, same_work: bool) -> Configuration | None:
-        """Try what is proposed for one configuration: the first that is accepted; of other work all are tried."""
+        """Try the proposals for one configuration: up to the first accepted one, or all if they change the work."""
         for candidate in self._proposed(held):
             if candidate.same_work is not same_work:
                 continue
@@ -192,7 +192,7 @@ class _Search:
         for proposal in self._means.propose(held):
             if isinstance(proposal, OnnxCandidate):
                 yield proposal
-            elif proposal.reason not in self._told:  # once, as it is asked again after every accepted change
+            elif proposal.reason not in self._told:  # once, because it is asked again after every accepted change
                 self._told.add(proposal.reason)
                 told = {"proposer": proposal.proposer, "reason": proposal.reason}
                 self._record({"kind": "not_applicable", **told})
@@ -233,7 +233,7 @@ class _Search:
         return decision.decision == "accepted"
 
     def _timed(self, way: _Way, step: TimingStep, held: Configuration, candidate: Configuration) -> Ruling:
-        """Measure blocks until a look decides. What was measured stays in `way` when the time is spent before."""
+        """Measure blocks until a look decides. If time runs out first, the measurements stay in `way`."""
         pairs: dict[str, list[Any]] = {"candidate": [], "itself": []}
         items = [self._items(held), self._items(candidate)]
         evidence: Any = {"alpha": self._plan.candidate_alpha, "items": items, "campaigns": [], "pairs": pairs}

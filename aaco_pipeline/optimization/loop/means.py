@@ -21,7 +21,7 @@ PLAIN: Final = Layout(0)
 
 @dataclass(frozen=True)
 class Version:
-    """A source and how its kernel is launched: `block` takes the place of the harness's workgroup where it is set."""
+    """A source and its launch: `block` replaces the harness's workgroup if it is set."""
 
     source: bytes
     kernel: str
@@ -35,7 +35,7 @@ class Ruling:
     """The timing rule's ruling on recorded pairs.
 
     `passed`: faster by the threshold or more; for A/A, that identical code was not found to differ. `speedup_ratio` is
-    baseline time / candidate time with its interval; null where the pairs give none. `guard` says what stopped it.
+    baseline time / candidate time with its interval; null if the pairs give none. `guard` is the reason for stopping.
     """
 
     passed: bool
@@ -47,9 +47,9 @@ class Ruling:
 
 
 class Builder:
-    """Builds versions below `folder`: a folder a source, so that a target compiles one once for all its layouts.
+    """Builds versions below `folder`: one folder per source, so that a target compiles it once for all layouts.
 
-    `is_out_of_time` ends a step that goes on for long between two builds: what is not decided by then is undecided.
+    `is_out_of_time` ends a step with many builds between two of them: open decisions remain undecided.
     """
 
     def __init__(self, target: Target, folder: Path, is_out_of_time: Callable[[], bool] = lambda: False) -> None:
@@ -59,7 +59,7 @@ class Builder:
         self._built: dict[tuple[bytes, Layout], Build] = {}
 
     def __call__(self, version: Version, layout: Layout = PLAIN) -> Build:
-        """Build a version in a layout. Refused when it cannot be built, or the time is spent."""
+        """Build a version in a layout. Refused if it cannot be built, or the time is spent."""
         if self._is_out_of_time():
             raise Refused("budget", "the time was spent before it was decided")
         place = self._places.setdefault(version.source, self._folder / str(len(self._places)))
@@ -75,7 +75,7 @@ TextGuard = Callable[..., None]
 
 
 class Checker(Protocol):
-    """Checks that a version computes what the harness's reference does."""
+    """Checks that a version's results match the harness's reference."""
 
     def check(
         self, builder: Builder, baseline: Version | None, version: Version, seed: int, *, is_deep: bool = False
@@ -93,31 +93,31 @@ class Checker(Protocol):
 
 
 class Timer(Protocol):
-    """The timing rule: measures pairs, and decides on measured pairs, now or when they are replayed."""
+    """The timing rule: measures pairs, and decides on measured pairs, both live and in a replay."""
 
     def measure(self, step: TimingStep, builder: Builder, versions: tuple[Version, Version], seed: int) -> Record:
-        """Interleave fresh processes of baseline and candidate: raw pairs with all that `decide` needs.
+        """Interleave fresh processes of baseline and candidate: raw pairs with everything that `decide` needs.
 
-        Refused when a process fails, or computes something wrong in a timed call.
+        Raises Refused if a process fails, or computes a wrong result in a timed call.
         """
         ...
 
     def decide(self, step: TimingStep, evidence: Record) -> Ruling:
-        """Rule on measured pairs, from them alone and what was decided before: in the order of measuring."""
+        """Rule on measured pairs, only from them and from earlier decisions, in the order of measuring."""
         ...
 
 
 class Static(Protocol):
-    """Compiles a kernel for GPUs that are not here."""
+    """Compiles a kernel for GPUs that this machine does not have."""
 
     def figures(self, source: bytes, kernel: str) -> Figures:
-        """Return the resources that the compiler states, by architecture. Refused when it does not compile."""
+        """Return the resources that the compiler reports, by architecture. Refused if it does not compile."""
         ...
 
     def check(
         self, before: Figures, after: Figures, block: Block | None = None, parameters: Parameters | None = None
     ) -> None:
-        """Refused: `resources` when `after` is worse than `before`, `no_effect` when the machine code is the same.
+        """Raise Refused: `resources` if `after` is worse than `before`, `no_effect` if the machine code is the same.
 
         `block` is the candidate's own workgroup, `parameters` describe its change.
         """
@@ -126,7 +126,7 @@ class Static(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the search: its total time, and the candidates that are tried."""
+    """Limits of the search: its total time, and the number of candidates."""
 
     time_ns: int
     attempts: int
@@ -154,9 +154,9 @@ class Question:
 
 @dataclass(frozen=True)
 class Means:
-    """The means of the search. `now_ns` is a monotonic clock; `record` keeps one line of the journal for good.
+    """The means of the search. `now_ns` is a monotonic clock; `record` stores one line of the journal permanently.
 
-    `folder` is empty and the search's own.
+    `folder` is empty and used only by the search.
     """
 
     target: Target
@@ -172,6 +172,6 @@ class Means:
 
 
 def version_of(candidate: Candidate, baseline: Version) -> Version:
-    """Make the version that a candidate proposes; it is launched as its baseline is, unless it says how."""
+    """Create the version that a candidate proposes; it is launched like its baseline unless the candidate differs."""
     block = candidate.block or baseline.block
     return Version(candidate.source, candidate.kernel, baseline.parameters, block, candidate.bit_exact)

@@ -1,4 +1,4 @@
-"""Decide again from a journal alone: nothing is built, nothing runs, every decision must come out as it was."""
+"""Repeat the decisions from a journal alone: nothing is built or run, and every decision must be the same."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -18,7 +18,7 @@ from aaco_pipeline.optimization.loop.attempt import (
 )
 from aaco_pipeline.optimization.loop.means import Record, Ruling, TextGuard, Timer, TimingStep
 
-#: Steps that a journal holds everything of; what the others saw can only be taken from it.
+#: Steps for which a journal has all the evidence; the results of the others are taken as recorded.
 _TEXT: Final = "text"
 _EFFECT: Final = "effect"
 _TIMED: Final[tuple[TimingStep, ...]] = ("search", "confirmation")
@@ -26,9 +26,9 @@ _TIMED: Final[tuple[TimingStep, ...]] = ("search", "confirmation")
 
 @dataclass(frozen=True)
 class Replayed:
-    """One decision made again, of a line of this kind: `aa`, `attempt`, which has a number, or `whole`.
+    """One repeated decision, of a line of this kind: `aa`, `attempt`, which has a number, or `whole`.
 
-    `differs` says in words where it is not what the journal has; null where it is.
+    `differs` describes the difference from the journal; null if there is none.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class Replayed:
 
 
 def replay(journal: Journal, check_text: TextGuard, timer_of: Callable[[Record], Timer]) -> list[Replayed]:
-    """Decide everything again that a journal holds evidence of. JournalError where a line contradicts itself.
+    """Repeat every decision for which a journal has evidence. JournalError if a line contradicts itself.
 
     Text guards run on the recorded texts, hashes are compared, and intervals are computed from the recorded pairs; what
     a compiler or a process reported is taken as recorded. `timer_of` makes the timing rule that `begin` names.
@@ -78,7 +78,7 @@ def _decided_whole(line: Record, timer: Timer) -> Decision:
 
 
 def _parts(journal: Journal) -> Mapping[str, Any]:
-    """Compute what a line about the whole must name: every accepted attempt, the first source and the last accepted."""
+    """Compute the content of a line about the whole: accepted attempts, the first source and the last accepted one."""
     accepted = [line for line in journal.of_kind("attempt") if line["decision"] == "accepted"]
     return {
         "attempts": [line["attempt"] for line in accepted],
@@ -88,7 +88,7 @@ def _parts(journal: Journal) -> Mapping[str, Any]:
 
 
 def _sources(journal: Journal) -> Iterator[tuple[str, bytes]]:
-    """Yield every source of the journal by its hash, which must be that of its text."""
+    """Yield every source of the journal by its hash, which must match its text."""
     for line in journal.lines:
         if "source" in line:
             source = bytes_of(line["source"])
@@ -124,7 +124,7 @@ def _stopped_by_its_text(baseline: bytes, source: bytes, line: Record, check_tex
 
 
 def _stopped_by_its_code(line: Record) -> Stop | None:
-    """As the step `effect` does; a candidate that an earlier step stopped has no build in its line."""
+    """Repeat the step `effect`; a candidate stopped by an earlier step has no build in its line."""
     if "build" in line and is_unchanged(
         line["baseline_code_sha256"], line["build"]["code_sha256"], line["block"], line["baseline_block"]
     ):
@@ -133,6 +133,6 @@ def _stopped_by_its_code(line: Record) -> Stop | None:
 
 
 def difference(again: Mapping[str, Any], recorded: Mapping[str, Any]) -> str | None:
-    """Describe where two decisions differ; figures must be equal to the last bit."""
+    """Describe the difference of two decisions; figures must be equal to the last bit."""
     wrong = {name: value for name, value in again.items() if recorded.get(name) != value}
     return "; ".join(f"{name} was {recorded.get(name)!r} and is {value!r}" for name, value in wrong.items()) or None

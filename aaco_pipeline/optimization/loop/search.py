@@ -1,7 +1,7 @@
-"""The search: from the baseline over candidate after candidate to an answer, within its limits.
+"""The search: from the baseline through candidates to a result, within its limits.
 
-An accepted change is the baseline of all candidates after it; then every proposer is asked again about the new source.
-Several accepted changes are timed as a whole at the end, because the product of their gains was never measured.
+An accepted change is the baseline of all later candidates; every proposer is then asked again about the new source.
+Several accepted changes are timed together at the end, because the product of their gains was never measured.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class Gain:
 def time_whole(
     means: Means, held: Held, builder: Builder, *, accepted: Sequence[int], seed: int
 ) -> tuple[Decision, dict[str, Any]]:
-    """Time the accepted source against the one as it was: the decision, and its line of the journal.
+    """Time the accepted source against the initial one: the decision, and its line of the journal.
 
     `accepted` are the numbers of its attempts, `builder` builds in an empty folder, `seed` is drawn for
     this alone.
@@ -60,7 +60,7 @@ def time_whole(
         timings["confirmation"] = {"evidence": dict(evidence), "ruling": asdict(ruling)}
     except Refused as refused:
         stop = Stop("whole", refused.guard, refused.reason)
-    except UsageError as error:  # an input was drawn on which the source as it was fails
+    except UsageError as error:  # the initial source fails on a drawn input
         stop = Stop("whole", "baseline", str(error))
     decision = decide_whole(stop, ruling)
     record = {
@@ -79,19 +79,19 @@ def time_whole(
 
 
 def is_kept(decision: str | None, guard: str | None) -> bool:
-    """Return whether accepted changes are kept, by the decision on them as a whole; null where that was not asked.
+    """Return whether accepted changes are kept, by the decision on them as a whole; null without such a decision.
 
-    They are where the whole was confirmed, and where only time was lacking: each of them was proved by itself. Whatever
-    else spoke against the whole leaves the source as it was.
+    They are kept if the whole was confirmed, or if only time was lacking, because each of them was proved separately.
+    In all other cases the source stays unchanged.
     """
     return decision in (None, "accepted") or guard == "budget"
 
 
 def gain_of(accepted: Sequence[Mapping[str, Any]], whole: Mapping[str, Any] | None) -> Gain | None:
-    """Compute the gain that a search reports from its journal; null where nothing was accepted, or the whole fell.
+    """Compute a search's gain from its journal; null if nothing was accepted, or the whole was rejected.
 
-    The ends of a product are the products of the ends. A larger batch of a model is another question: what it gains for
-    each item is not part of what an iteration gained.
+    The ends of a product are the products of the ends. A larger batch of a model is a separate question: its gain per
+    item is not part of the gain per iteration.
     """
     accepted = [line for line in accepted if line.get("ratio_of") != "item"]
     if not accepted or (whole is not None and not is_kept(whole["decision"], whole["guard"])):
@@ -102,7 +102,7 @@ def gain_of(accepted: Sequence[Mapping[str, Any]], whole: Mapping[str, Any] | No
     return Gain(of, *(prod(line[name] for line in accepted) for name in _FIGURES))
 
 
-#: How often a proposer may mend one of its candidates.
+#: How often a proposer may repair one of its candidates.
 MOST_REPAIRS: Final = 2
 
 End = Literal["searched", "time", "attempts", "baseline", "noise"]
@@ -112,9 +112,9 @@ machine is too noisy to decide."""
 
 @dataclass
 class Outcome:
-    """The result of a search. `held` is the last accepted version, or the baseline; null where that failed.
+    """The result of a search. `held` is the last accepted version, or the baseline; null if that failed.
 
-    `whole` is the decision on several accepted changes together; null where there are none or only one.
+    `whole` is the decision on several accepted changes together; null if there are none or only one.
     """
 
     end: End
@@ -130,21 +130,21 @@ class Outcome:
 
     @property
     def is_kept(self) -> bool:
-        """Return whether what was accepted is kept: nothing spoke against it as a whole."""
+        """Return whether the accepted changes are kept: they were not refused as a whole."""
         return self.whole is None or is_kept(self.whole.decision, self.whole.guard)
 
     @property
     def result(self) -> bytes | None:
-        """The source that the search ends with: with what was accepted, or as it was where that is not handed on."""
+        """Return the search's final source: with the accepted changes, or the initial one if they are not kept."""
         if self.held is None:
             return None
         return (self.held.version if self.is_kept else self.held.original).source
 
 
 def optimize(question: Question, means: Means, begin: Record) -> Outcome:
-    """Search until the limits are reached or nothing is left to propose. Writes no file but below `means.folder`.
+    """Search until the limits are reached or there are no more proposals. Writes files only below `means.folder`.
 
-    `begin` holds what else is to be known of the search (the host, the harness, the compile caches) in values of JSON.
+    `begin` holds other facts of the search (the host, the harness, the compile caches) as JSON values.
     """
     return _Search(question, means).run(begin)
 
@@ -154,11 +154,11 @@ class _Search:
         self._question, self._means = question, means
         self._began_ns = means.now_ns()
         self._attempts: list[Attempt] = []
-        self._heard: list[tuple[Candidate, str]] = []  # grows while proposers go on: they see what became of theirs
+        self._heard: list[tuple[Candidate, str]] = []  # grows meanwhile: proposers see their results
         self._tried: set[tuple[bytes, object]] = set()
         self._told: set[tuple[str, str]] = set()
         self._cold = 0
-        self._kept_back_ns = 0  # time that timing the whole will ask for, once there is a whole
+        self._kept_back_ns = 0  # time reserved for timing the whole, once there is one
         self._builders = Builders(self._builder("search"), self._cold_builder)
 
     def run(self, begin: Record) -> Outcome:
@@ -212,7 +212,7 @@ class _Search:
         return outcome
 
     def _baseline(self) -> Held:
-        """Build and check the source as it is. Refused when it fails."""
+        """Build and check the initial source. Refused if it fails."""
         means, version = self._means, self._question.baseline
         means.tell("baseline: building and checking it")
         builder, seen, figures = Builder(means.target, means.folder / "baseline"), dict[str, Any](), None
@@ -236,7 +236,7 @@ class _Search:
         return Held(version, build, figures, version)
 
     def _aa(self, held: Held) -> Ruling:
-        """Time the baseline against a copy of itself: where that differs, nothing can be decided here."""
+        """Time the baseline against a copy of itself: if they differ, nothing can be decided here."""
         means = self._means
         means.tell("A/A: timing the baseline against itself")
         builder = self._builder("aa")
@@ -251,7 +251,7 @@ class _Search:
         return ruling
 
     def _whole(self, held: Held, accepted: list[int]) -> Decision:
-        """Time all that was accepted against the source as it was; in the time that was kept back for it."""
+        """Time all accepted changes together against the initial source, in the time reserved for this."""
         means, began_ns = self._means, self._means.now_ns()
         means.tell(f"timing the {len(accepted)} accepted changes as a whole")
         self._kept_back_ns = 0
@@ -261,7 +261,7 @@ class _Search:
         return decision
 
     def _round(self, held: Held) -> Held | None:
-        """Ask every proposer about one source: the first change that is accepted; None when there is none."""
+        """Ask every proposer about one source: the first accepted change; None if there is none."""
         block = held.version.block or self._question.block
         question, wavefront_size = self._question, self._means.target.wavefront_size
         task = Task(held.version.source, question.kernel, block, wavefront_size, question.evidence, self._heard)
@@ -276,7 +276,7 @@ class _Search:
         return None
 
     def _proposed(self, proposer: Proposer, task: Task) -> Iterator[Candidate]:
-        """A proposer's candidates that were not tried before; why it has none is written down."""
+        """Yield a proposer's candidates that were not tried before; record why it has none."""
         proposals = iter(proposer.propose(task))
         while True:
             try:
@@ -329,13 +329,13 @@ class _Search:
         return attempt
 
     def _is_new(self, candidate: Candidate) -> bool:
-        """Return whether it was not tried yet, on this baseline or one before; it counts as tried from now on."""
+        """Return whether it is new on this baseline and earlier ones; it counts as tried from now on."""
         before = len(self._tried)
         self._tried.add((candidate.source, candidate.block))
         return len(self._tried) > before
 
     def _not_applicable(self, reply: NotApplicable) -> None:
-        """Write down why a proposer has nothing to say; once, as it is asked again after every accepted change."""
+        """Record why a proposer has no proposal; once, because it is asked again after every accepted change."""
         if (key := (reply.proposer, reply.reason)) not in self._told:
             self._told.add(key)
             self._record({"kind": "not_applicable", "proposer": reply.proposer, "reason": reply.reason})
@@ -366,5 +366,5 @@ class _Search:
 
 
 def applies_to(target: str, executed_on: str) -> str:
-    """Name the device to which a measured gain applies: `cpu` where a kernel ran there, else the device it ran on."""
+    """Name the device to which a measured gain applies: `cpu` if a kernel ran there, else the device it ran on."""
     return "cpu" if target == "cpu" else executed_on

@@ -1,4 +1,4 @@
-"""The timing rule as the search's timer: on interleaved workers, on blocks of sessions, and on recorded pairs.
+"""The timing rule as the search's timer: for interleaved workers, for blocks of sessions, and for recorded pairs.
 
 The rule itself is `aaco_pipeline.optimization.timing_rule`.
 """
@@ -36,9 +36,9 @@ from aaco_pipeline.optimization.timing_rule import (
 class InterleavedPairs:
     """A `PairSource` over workers.
 
-    `start_baseline` and `start_candidate` start a fresh process with that arm's build in the layout of a seed.
-    `call` makes a call with content of its own; both arms of a pair get the same one, which no earlier call had.
-    `check` compares both answers to each call, timed or not, and raises Refused where the candidate's is wrong.
+    `start_baseline` and `start_candidate` start a fresh process with that arm's build in the layout of a seed. `call`
+    creates a call with new content; both arms of a pair get the same one. `check` compares both results of each call,
+    timed or not, and raises Refused if the candidate's is wrong.
     """
 
     start_baseline: Callable[[int], AbstractContextManager[Worker]]
@@ -66,7 +66,7 @@ class InterleavedPairs:
 
 
 def _load_ns(worker: Worker) -> int | None:
-    """Return the time of loading, where this kind of worker measures it."""
+    """Return the loading time, if this kind of worker measures it."""
     load_ns = getattr(worker, "load_ns", None)
     return load_ns if isinstance(load_ns, int) else None
 
@@ -75,10 +75,10 @@ _DISTRIBUTION: Final = "normal"
 
 
 class RuleTimer:
-    """Measures by a plan that was declared before. Without a harness it only decides, as a replay does.
+    """Measures by a plan declared in advance. Without a harness it only decides, as in a replay.
 
     `seed` is the run's: all searches share their layouts, so that a baseline is built once in each; a confirmation has
-    layouts of its own. `floor_ns` is the least time of a call at the machine's ceilings, null where none are known.
+    its own layouts. `floor_ns` is the least time of a call at the machine's ceilings, null if none are known.
     """
 
     def __init__(self, plan: Plan, seed: int, harness: Harness | None = None, floor_ns: float | None = None) -> None:
@@ -87,7 +87,7 @@ class RuleTimer:
         self._found: Decision | None = None
 
     def measure(self, step: TimingStep, builder: Builder, versions: tuple[Version, Version], seed: int) -> Record:
-        """Pairs of one step as plain values, each layout's with the seed it was built by."""
+        """Return the pairs of one step as plain values, each layout's with the seed that it was built with."""
         if self._harness is None:
             raise AssertionError("a timer without a harness measures nothing")
         shared, own = draw_layouts(self._seed, self._plan), draw_layouts(seed, self._plan)
@@ -109,7 +109,7 @@ class RuleTimer:
         return {**facts, "pairs": pairs}
 
     def decide(self, step: TimingStep, evidence: Record) -> Ruling:
-        """The ruling on one step's pairs; of A/A and of a search what follows from it is kept for the next step."""
+        """Rule on one step's pairs; results of A/A and of a search are kept for the next step."""
         arms = {name: _Recorded(taken) for name, taken in evidence["pairs"].items()}
         try:
             ruled = self._ruled(step, arms, evidence["layouts"], evidence["floor_ns"])
@@ -138,12 +138,12 @@ class RuleTimer:
 
 
 def plan_record(plan: Plan) -> dict[str, Any]:
-    """A plan in the journal."""
+    """Convert a plan to its journal form."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(plan).items()}
 
 
 def recorded_plan(record: Mapping[str, Any]) -> Plan:
-    """The plan that a journal holds."""
+    """Read a plan from a journal."""
     values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in record.items()}
     return Plan(**values)
 
@@ -152,7 +152,7 @@ def recorded_plan(record: Mapping[str, Any]) -> Plan:
 
 
 def _source(harness: Harness, builder: Builder, versions: tuple[Version, Version], seed: int) -> PairSource:
-    """Make pairs of two versions; a version beside itself is built in another layout the second time."""
+    """Create pairs of two versions; a version paired with itself is built in another layout the second time."""
     baseline, candidate = versions
     size = harness.timed_size(builder.target.name)
     comparison = Comparison(harness, size, _DISTRIBUTION, bit_exact=candidate.bit_exact, baseline_checked=True)
@@ -180,7 +180,7 @@ def _source(harness: Harness, builder: Builder, versions: tuple[Version, Version
 
 
 class _Recording:
-    """Hands on a source's pairs and keeps them."""
+    """Passes a source's pairs on and stores them."""
 
     def __init__(self, source: PairSource) -> None:
         self._source = source
@@ -201,7 +201,7 @@ class _Recording:
 
 
 class _Recorded:
-    """A source of pairs that were measured before. Refused (guard `layouts`) where the rule asks for others."""
+    """A source of recorded pairs. Refused (guard `layouts`) if the rule requests others."""
 
     def __init__(self, taken: Sequence[Mapping[str, Any]]) -> None:
         self._taken = {one["layout_seed"]: one for one in taken}
@@ -221,21 +221,21 @@ class _Recorded:
 def _ruling(passed: bool, guard: str | None, reason: str, interval: Estimate | None) -> Ruling:
     if interval is None:
         return Ruling(passed, guard, reason)
-    # Bounds that this few layouts do not give are infinite, which is not a figure.
+    # Bounds are infinite with too few layouts, and infinity is not a figure.
     known = [float(one) if np.isfinite(one) and one > 0 else None for one in (interval.ci_low, interval.ci_high)]
     return Ruling(passed, guard, reason, float(interval.ratio), *known)
 
 
-#: The log of baseline/candidate by block; None where one of the two has no steady median.
+#: The log of baseline/candidate by block; None if one of the two has no steady median.
 Logs = Sequence[float | None]
 Pair = Mapping[str, Any]
 _FIRST_BLOCKS: Final = 2
 
 
 def looks_of(step: TimingStep, plan: Plan) -> tuple[int, ...]:
-    """After how many blocks a step is looked at; the last is where it ends.
+    """Return the numbers of blocks after which a step is examined; the last one ends it.
 
-    The first blocks of all decide nothing: by them it is known how long a session takes, and what the time allows.
+    The first blocks decide nothing: they show how long a session takes, and how many blocks the time allows.
     """
     if step == "aa":
         return _FIRST_BLOCKS, plan.self_layouts
@@ -243,10 +243,10 @@ def looks_of(step: TimingStep, plan: Plan) -> tuple[int, ...]:
 
 
 def rule_on(step: TimingStep, evidence: Record, plan: Plan) -> Ruling | None:
-    """The ruling on the blocks measured so far, from them alone; None where the next look has to tell.
+    """Rule on the blocks measured so far, only from them; None if the next look has to decide.
 
-    `evidence` has `pairs`, by `candidate` and `itself` a pair a block, and `items`, what an iteration of the baseline
-    and of the candidate does.
+    `evidence` has `pairs`, with one pair per block for `candidate` and `itself`, and `items`, the items per iteration
+    of the baseline and of the candidate.
     """
     items = evidence["items"]
     candidate, itself = logs_of(evidence, "candidate"), logs_of(evidence, "itself")
@@ -285,7 +285,7 @@ def _against_itself(logs: Logs, plan: Plan) -> Ruling:
 
 
 def _searched(logs: Logs, plan: Plan, unit: str) -> Ruling | None:
-    """Decide whether a candidate is worth a confirmation; None where the next look has to tell."""
+    """Decide whether a candidate is worth a confirmation; None if the next look has to decide."""
     look = plan.search_layouts.index(len(logs))
     seen = _estimate(logs, plan.search_misses[look], plan.search_alpha)
     margin = 1 + plan.threshold
@@ -318,7 +318,7 @@ def _confirmation(logs: Logs, itself: Logs, plan: Plan, unit: str) -> Ruling | N
 
 
 def _estimate(logs: Logs, misses: int, alpha: float) -> Estimate:
-    """The interval of the ratio. A block that tells nothing counts against whatever is to be shown."""
+    """Return the interval of the ratio. An inconclusive block counts against the hypothesis to be shown."""
     known = [log for log in logs if log is not None]
     pessimist, optimist = (
         estimate([log if log is not None else worst for log in logs], misses, pairs=len(known), alpha=alpha)
@@ -337,7 +337,7 @@ def _block_ruling(seen: Estimate, guard: str | None = None, reason: str | None =
 
 
 def _words(seen: Estimate, unit: str = "") -> str:
-    """Write the ratio with its interval."""
+    """Format the ratio with its interval."""
     if not math.isfinite(seen.ratio):
         return "no block has two steady medians"
     low, high = seen.ci_low, seen.ci_high
@@ -350,13 +350,13 @@ def _left_out(logs: Logs) -> str:
     return f"; {count} of {len(logs)} blocks have no two steady medians" if count else ""
 
 
-#: How models are judged, but for the threshold. Blocks of sessions are dear: a search has half as many candidates as a
-#: kernel's, so that twelve blocks that all hold are proof, and looks early at what is hopeless.
+#: The rule for models, without the threshold. Blocks of sessions are expensive: a search has half as many candidates as
+#: a kernel's, so that twelve consistent blocks are proof, and drops hopeless ones early.
 MOST_CONFIGURATIONS: Final = 12
 
 
 def plan_of(threshold: float) -> Plan:
-    """The plan of a search among configurations: at most 12 of them share its alpha of 1 %."""
+    """Return the plan of a search among configurations: at most 12 of them share its alpha of 1 %."""
     return Plan(
         threshold,
         candidates=MOST_CONFIGURATIONS,

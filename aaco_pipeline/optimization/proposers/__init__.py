@@ -1,8 +1,8 @@
 """Proposers of changes to a kernel, in the order in which they are asked.
 
-Each says why it leaves something alone. None crosses a barrier, a cross-lane operation, an atomic, dynamic local data
-share or a volatile value. `language_model` is asked after these, where it is configured; `onnx` proposes for models,
-not for kernels. `reductions` and `syntax` are what several share.
+Each one explains why it leaves something unchanged. None moves code across a barrier, a cross-lane operation, an
+atomic, dynamic local data share or a volatile value. `language_model` is asked last, if it is configured; `onnx`
+proposes changes for models, not for kernels. `reductions` and `syntax` contain shared code.
 """
 
 from typing import Final

@@ -14,7 +14,7 @@ from aaco_pipeline.optimization.source.tree import descend, text_of
 
 
 class Restrict:
-    """Puts `__restrict__` on all pointers at once: what one pointer writes no other reads.
+    """Adds `__restrict__` to all pointers at once, which promises that no pointer reads data written through another.
 
     A harness's buffers never overlap (each `targets.Buffer` is an allocation of its own), so the promise holds for
     every call of a harness. It changes neither the types of the signature nor how the kernel is called.
@@ -23,7 +23,7 @@ class Restrict:
     name: Final = "restrict"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
+        """Yield candidates, and the reasons if there are none. Refused if the source has no such kernel."""
         subject = subject_of(task)
         pointers = [index for index, parameter in enumerate(subject.kernel.parameters) if parameter.pointer]
         if len(pointers) < 2:
@@ -59,7 +59,7 @@ def _tokens(subject: Subject, index: int) -> list[Token]:
 
 
 def _shares(subject: Subject, pointers: list[int]) -> str | None:
-    """Say why a launch in this file may pass one buffer twice; None where all arguments differ."""
+    """Explain why a launch in this file may pass one buffer twice; None if all arguments differ."""
     source = subject.task.source
     for launch in subject.unit.launches:
         called = source[slice(*launch.kernel)].decode("latin-1").split("<")[0].split("::")[-1].strip(" ()")
@@ -75,7 +75,7 @@ _RESIDENT: Final = (None, 2, 4)
 
 
 def with_launch_bounds(source: bytes, kernel: Kernel, work_items: int, resident: int | None) -> bytes:
-    """Set the kernel's bounds: in place of those that it has, else in front of its name."""
+    """Set the kernel's bounds: replace existing ones, else insert them in front of its name."""
     bounds = f"__launch_bounds__({work_items}{'' if resident is None else f', {resident}'})"
     if kernel.launch_bounds is not None:
         return replaced(source, [(*kernel.launch_bounds.span, bounds)])
@@ -93,7 +93,7 @@ class LaunchBounds:
     name: Final = "launch_bounds"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
+        """Yield candidates, and the reasons if there are none. Refused if the source has no such kernel."""
         kernel = parse(task.source).kernel(task.kernel)
         work_items, present = prod(task.block), kernel.launch_bounds
         if work_items % task.wavefront_size:
@@ -113,14 +113,14 @@ class LaunchBounds:
             yield replace(candidate, signature=("launch_bounds",))
 
 
-#: In the order in which they are tried: powers of two first, as they leave the least remainder.
+#: In the order of trial: powers of two first, because they leave the smallest remainder.
 FACTORS: Final = (4, 8, 2, 6, 3, 5, 7)
-#: Compilers unroll a constant loop this short wholly by themselves: a factor could only make that less.
+#: Compilers fully unroll a constant loop this short by themselves: a factor could only reduce that.
 _UNROLLED_BY_THE_COMPILER: Final = 8
 
 
 def unrolled(source: bytes, loop: Loop, factor: int) -> bytes:
-    """Put `#pragma unroll factor` on a line of its own in front of the loop."""
+    """Put `#pragma unroll factor` on a separate line in front of the loop."""
     start = loop.span.start
     margin = indent(source, start)
     is_first = not source[source.rfind(b"\n", 0, start) + 1 : start].strip()
@@ -129,7 +129,7 @@ def unrolled(source: bytes, loop: Loop, factor: int) -> bytes:
 
 
 class Unrolling:
-    """Unrolls every safe loop by each useful factor, the innermost loops and the likely factors first.
+    """Unrolls every safe loop by each useful factor, innermost loops and likely factors first.
 
     The compiler keeps the order of floating-point operations, so outputs must equal the baseline's bits.
     """
@@ -137,7 +137,7 @@ class Unrolling:
     name: Final = "unrolling"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
+        """Yield candidates, and the reasons if there are none. Refused if the source has no such kernel."""
         kernel = parse(task.source).kernel(task.kernel)
         if not kernel.loops:
             yield NotApplicable(self.name, f"the kernel {task.kernel} has no loop")
@@ -157,7 +157,7 @@ class Unrolling:
 
 
 def factors(trip_count: int | None) -> tuple[int, ...]:
-    """Return all factors in the order in which to try them: divisors of a known number of trips first."""
+    """Return all factors in the order in which to try them: divisors of a known trip count first."""
     if trip_count is None:
         return FACTORS
     return tuple(sorted(FACTORS, key=lambda factor: trip_count % factor != 0))
@@ -171,13 +171,13 @@ _GLOBAL_INDEX: Final = frozenset({"blockIdx.x*blockDim.x+threadIdx.x", "threadId
 class BlockSize:
     """Workgroups of one wavefront to 1024 work-items, where the tree proves that only the global index is used.
 
-    The source stays as it is: the candidate is launched in as many of them as the harness says it needs.
+    The source is unchanged: the candidate is launched with as many workgroups as the harness computes.
     """
 
     name: Final = "block_size"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
+        """Yield candidates, and the reasons if there are none. Refused if the source has no such kernel."""
         try:
             most = _most_work_items(subject_of(task))
         except Otherwise as error:
@@ -192,7 +192,7 @@ class BlockSize:
 
 
 def _most_work_items(subject: Subject) -> int:
-    """Return the largest workgroup that the bounds allow. Otherwise, where another size may change the result."""
+    """Return the largest workgroup that the bounds allow. Raises Otherwise if another size may change it."""
     kernel = subject.kernel
     if subject.task.block[1:] != (1, 1):
         raise Otherwise("the kernel is launched in workgroups of more than one dimension")

@@ -1,7 +1,7 @@
-"""Pad arrays of local data share by a column, so that lanes that go down a column each meet their own bank.
+"""Pad local data share arrays by a column, so that lanes accessing a column use different banks.
 
-Banks are four bytes wide and there are 32 or 64 of them: with rows of a multiple of 32 such elements all lanes of a
-column wait for one bank, with rows of 16 for one of two or four.
+There are 32 or 64 banks of four bytes each: with rows of a multiple of 32 four-byte elements, all lanes of a column
+wait for one bank, with rows of 16 for one of two or four.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from aaco_pipeline.optimization.source.tree import Node, descend, field, single_
 
 #: Local data share of a workgroup on every CDNA and RDNA device before gfx950.
 MOST_LDS_BYTES: Final = 64 * 1024
-#: Rows of a multiple of so many elements leave a column few banks.
+#: Rows of a multiple of this many elements map a column to few banks.
 _ROWS_IN_STEP: Final = 16
 _BYTES: Final = {"float": 4, "int": 4, "unsigned": 4, "unsigned int": 4, "int32_t": 4, "uint32_t": 4}
 _OTHER_BYTES: Final = {"double": 8, "half": 2, "__half": 2, "char": 1, "short": 2, "float2": 8, "float4": 16}
@@ -32,12 +32,12 @@ class _Array:
 
 
 class LdsPadding:
-    """Pads each array of rows and columns that is read or written down its columns."""
+    """Pads each two-dimensional array that is read or written by column."""
 
     name: Final = "lds_padding"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
+        """Yield candidates, and the reasons if there are none. Refused if the source has no such kernel."""
         subject = subject_of(task)
         arrays = list(_arrays(subject))
         if subject.kernel.dynamic_lds or not arrays:
@@ -74,7 +74,7 @@ def _arrays(subject: Subject) -> Iterator[_Array]:
 
 
 def _extent(subject: Subject, node: Node) -> int | None:
-    """Return the value of an extent: a number, or a name that this file gives to one."""
+    """Return the value of an extent: a number, or a name that this file defines as one."""
     text = text_of(node)
     if node.type == "number_literal":
         return int(text) if text.isdigit() else None
@@ -124,7 +124,7 @@ def _within(node: Node, outer: Node) -> bool:
 
 
 def _row_and_column(subject: Subject, place: Node) -> tuple[Node, Node]:
-    """Return the indices of `t[row][column]` around the name `t`. Otherwise, where more than the element is used."""
+    """Return the indices of `t[row][column]` around the name `t`. Raises Otherwise for other uses."""
     otherwise = Otherwise(f"is used on line {subject.line(place)} other than by row and column")
     indices: list[Node] = []
     inner = place

@@ -1,8 +1,8 @@
-"""Propose what may make an ONNX model faster without touching it: graph rewriting, threads, provider options, batch.
+"""Propose changes that may speed up an ONNX model without editing it: graph rewriting, threads, options, batch.
 
-Each proposal is the candidate of an A/B: the request that was measured with a few of its fields changed. None lowers
-the precision. What the options do is documented by ONNX Runtime: graph optimizations, thread management, and the page
-of each execution provider.
+Each proposal is the candidate of an A/B comparison: the measured request with a few fields changed. None lowers the
+precision. ONNX Runtime documents the options: graph optimizations, thread management, and the page of each execution
+provider.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from aaco_pipeline.optimization.candidates import NotApplicable
 from aaco_pipeline.providers import CPU_PROVIDER, CUDA_PROVIDER, MIGRAPHX_PROVIDER, ROCM_PROVIDER
 
 Level = Literal["none", "basic", "extended", "all"]
-#: Settings by provider in the order in which to try them, each with the reason.
+#: Settings by provider, in the order of trial, each with the reason.
 _OPTIONS: Final[Mapping[str, tuple[tuple[Mapping[str, str], str], ...]]] = {
     MIGRAPHX_PROVIDER: (
         ({"migraphx_exhaustive_tune": "1"}, "MIGraphX then times every possible kernel; compiling takes longer"),
@@ -30,9 +30,9 @@ _OPTIONS: Final[Mapping[str, tuple[tuple[Mapping[str, str], str], ...]]] = {
         ({"prefer_nhwc": "1"}, "convolutions on tensor cores then need no change of layout"),
     ),
 }
-#: The value of an option that a request leaves out.
+#: The value of an option that a request omits.
 _DEFAULTS: Final = {"cudnn_conv_algo_search": "EXHAUSTIVE"}
-#: Larger batches that are tried, as multiples of the present one.
+#: Larger batches to try, as multiples of the present one.
 _BATCHES: Final = (2, 4, 8)
 LARGEST_BATCH_FACTOR: Final = max(_BATCHES)
 
@@ -41,8 +41,8 @@ LARGEST_BATCH_FACTOR: Final = max(_BATCHES)
 class Measured:
     """A session's request as it was measured.
 
-    `threads` are those within an operator, None where nobody set them; `cores` the physical cores that the process may
-    use, None where that is unknown. `batch_is_free` says whether the model's first dimension is dynamic.
+    `threads` are intra-operator threads, None if not set; `cores` the physical cores available to the process, None if
+    unknown. `batch_is_free` is set if the model's first dimension is dynamic.
     """
 
     provider: str
@@ -58,8 +58,8 @@ class Measured:
 class OnnxCandidate:
     """Fields of the request that the candidate's arm changes, and why that may help.
 
-    `same_work` is False where an iteration does other work than the baseline's (a batch): times are then compared
-    for each item, and `aaco compare`, which wants the same shapes, does not take the pair.
+    `same_work` is False if an iteration does different work than the baseline's (a batch): times are then compared per
+    item, and `aaco compare`, which requires equal shapes, does not accept the pair.
     """
 
     changes: Mapping[str, Any]
@@ -68,7 +68,7 @@ class OnnxCandidate:
 
 
 def onnx_candidates(measured: Measured) -> list[OnnxCandidate | NotApplicable]:
-    """List what to try, the likeliest first, and why a kind has nothing to try."""
+    """List the settings to try, most promising first, and why a kind has none."""
     return [*_levels(measured), *_threads(measured), *_options(measured), *_batches(measured)]
 
 

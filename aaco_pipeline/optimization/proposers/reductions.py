@@ -1,7 +1,7 @@
 """Proposers for loops that sum into one variable: several accumulators, and loads of two or four elements at once.
 
-`for (int k = a; k < b; k += s) acc += f(k);` where `f` only computes, `b` and `s` do not change, and `acc` is a local
-to which the body only adds. The tree has to prove all of it.
+`for (int k = a; k < b; k += s) acc += f(k);` where `f` has no side effects, `b` and `s` do not change, and `acc` is a
+local variable to which the body only adds. The tree has to prove all of this.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +32,7 @@ from aaco_pipeline.optimization.source.tree import (
     text_of,
 )
 
-#: The types of sums, with the zero with which a further sum begins.
+#: The types of sums, with the initial zero of an additional sum.
 ZEROS: Final = {"float": "0.0f", "double": "0.0", "int": "0", "unsigned": "0u", "unsigned int": "0u"}
 _IS_SIGNED: Final = {"int": True, "int32_t": True, "unsigned": False, "unsigned int": False, "uint32_t": False}
 _FUSED: Final = {"fmaf": "float", "fma": "double", "__fmaf_rn": "float"}
@@ -40,9 +40,9 @@ _FUSED: Final = {"fmaf": "float", "fma": "double", "__fmaf_rn": "float"}
 
 @dataclass(frozen=True)
 class Reduction:
-    """A loop that sums. `begin` declares its counter, with the semicolon; `step` is None where it counts by one.
+    """A summing loop. `begin` declares its counter, with the semicolon; `step` is None if it counts by one.
 
-    `sums` are the places in `body` where the accumulator stands.
+    `sums` are the positions in `body` at which the accumulator occurs.
     """
 
     loop: Loop
@@ -60,7 +60,7 @@ class Reduction:
 
 
 def reduction_of(subject: Subject, loop: Loop) -> Reduction:
-    """Read a loop as a sum. Otherwise, where any part of it is not proven."""
+    """Read a loop as a sum. Raises Otherwise if any part of it is not proven."""
     if not loop.safe:
         raise Otherwise(f"{loop.identifier} is not safe to rewrite: {loop.reason}")
     if "volatile" in subject.words:
@@ -89,7 +89,7 @@ def reduction_of(subject: Subject, loop: Loop) -> Reduction:
 
 
 def body_of(subject: Subject, one: Reduction, changes: Sequence[tuple[Node, str]]) -> str:
-    """Write the loop's body as a block, with another text in the place of each node of `changes`."""
+    """Return the loop's body as a block, with each node of `changes` replaced by another text."""
     start = one.body.start_byte
     moved = [(node.start_byte - start, node.end_byte - start, new) for node, new in changes]
     text = replaced(subject.task.source[start : one.body.end_byte], moved).decode()
@@ -162,7 +162,7 @@ def _body(subject: Subject, loop: Loop, body: Node, counter: str) -> tuple[str, 
 
 
 def _named_value(subject: Subject, loop: Loop, node: Node) -> None:
-    """Accept a value of the body's own. Otherwise, where it is more: static, in LDS, an array, a reference."""
+    """Accept a plain value of the body's own. Raises Otherwise for static, LDS, array or reference declarations."""
     for child in node.children:
         if child.type in ("type_qualifier", "storage_class_specifier") and text_of(child) != "const":
             raise Otherwise(f"line {subject.line(child)} of {loop.identifier} declares more than a value")
@@ -173,7 +173,7 @@ def _named_value(subject: Subject, loop: Loop, node: Node) -> None:
 
 
 def _sum(subject: Subject, loop: Loop, statement: Node) -> tuple[str, list[Node]]:
-    """Return a sum's variable and its places in `acc += term`, `acc = acc + term` or `acc = fmaf(a, b, acc)`."""
+    """Return a sum's variable and its positions in `acc += term`, `acc = acc + term` or `acc = fmaf(a, b, acc)`."""
     wrong = Otherwise(f"line {subject.line(statement)} of {loop.identifier} does more than add to one variable")
     node = statement.named_children[0] if statement.type == "expression_statement" and statement.children else None
     if node is None or node.type != "assignment_expression":
@@ -210,7 +210,7 @@ _Found = TypeVar("_Found")
 
 
 def _suited(subject: Subject, name: str, find: Callable[[Loop], _Found], skipped: list[NotApplicable]) -> list[_Found]:
-    """Find the loops that a proposer can change, the innermost first; those that it cannot are `skipped`."""
+    """Find the loops that a proposer can change, innermost first; the others are `skipped`."""
     found: list[_Found] = []
     if not subject.kernel.loops:
         skipped.append(NotApplicable(name, f"the kernel {subject.kernel.name} has no loop"))
@@ -232,15 +232,15 @@ WIDTHS: Final = (4, 8, 2)
 
 
 class Accumulators:
-    """Several sums in place of one, in each loop that provably sums: additions that need not wait for one another.
+    """Uses several sums instead of one in each provable summing loop, to make the additions independent.
 
-    The order of additions changes, so results differ in the last bits (integers apart): not bit exact.
+    The order of additions changes, so results differ in the last bits (except integers): not bit exact.
     """
 
     name: Final = "accumulators"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
+        """Yield candidates, and the reasons if there are none. Refused if the source has no such kernel."""
         subject, skipped = subject_of(task), list[NotApplicable]()
         found = _suited(subject, self.name, lambda loop: reduction_of(subject, loop), skipped)
         yield from skipped
@@ -255,7 +255,7 @@ class Accumulators:
 
 
 def _with_passes(subject: Subject, one: Reduction, before: Sequence[str], passes: Sequence[str], after: str) -> bytes:
-    """Put a block in the place of the loop: what comes before, the passes, the loop for what is left, what follows."""
+    """Replace the loop with a block: declarations, unrolled passes, a loop for the remainder, final code."""
     margin = indent(subject.task.source, one.loop.span.start)
     body, update = body_of(subject, one, []), text_of(one.update)
     rest = [f"  while ({text_of(one.test)}) {{", f"    {body}", f"    {update};", "  }"]
@@ -264,9 +264,9 @@ def _with_passes(subject: Subject, one: Reduction, before: Sequence[str], passes
 
 
 def with_accumulators(subject: Subject, one: Reduction, width: int) -> bytes:
-    """Sum into `width` variables: a loop of `width` steps at a time, then one for what is left.
+    """Sum into `width` variables: a loop of `width` steps at a time, then one for the remainder.
 
-    The test of the first looks `width - 1` steps ahead in 64 bits, where counters of 32 bits cannot overflow.
+    The condition of the first loop looks `width - 1` steps ahead in 64 bits, so 32-bit counters cannot overflow in it.
     """
     sums = [one.accumulator, *(subject.fresh(f"{one.accumulator.rstrip('_')}_{place}") for place in range(1, width))]
     step = "1" if one.step is None else f"({text_of(one.step)})"
@@ -287,7 +287,7 @@ def _tree_of_sums(names: list[str]) -> str:
     return f"({_tree_of_sums(names[:half])} + {_tree_of_sums(names[half:])})"
 
 
-#: Vectors by their elements' type and number, up to 16 bytes: the widest load.
+#: Vectors by element type and count, up to 16 bytes: the widest load.
 VECTORS: Final = {
     **{kind: {4: f"{kind}4", 2: f"{kind}2"} for kind in ("float", "int")},
     **{kind: {4: "uint4", 2: "uint2"} for kind in ("unsigned", "unsigned int")},
@@ -299,7 +299,7 @@ _NOT_A_LOAD: Final = ("conditional_expression", "pointer_expression", "sizeof_ex
 
 @dataclass(frozen=True)
 class _Load:
-    """`places` are where the body loads `text` of element type `type`, whose index grows by one with the counter."""
+    """`places` are the body's loads of `text` with element type `type`, whose index grows by one with the counter."""
 
     text: str
     type: str
@@ -307,16 +307,16 @@ class _Load:
 
 
 class VectorLoads:
-    """Loads of two or four neighbours at once, in each loop that provably sums.
+    """Loads two or four neighbouring elements at once in each provable summing loop.
 
-    The first loop runs where every pointer is aligned for the wide load, which is tested when the kernel runs; the
-    second is the loop as it was, for what is left and for pointers that are not. Additions keep their order: bit exact.
+    The first loop runs if every pointer is aligned for the wide load, which is tested at run time; the second is the
+    original loop, for the remainder and for unaligned pointers. Additions keep their order: bit exact.
     """
 
     name: Final = "vector_loads"
 
     def propose(self, task: Task) -> Iterator[Candidate | NotApplicable]:
-        """Yield candidates, and reasons where there are none. Refused when the source has no such kernel."""
+        """Yield candidates, and the reasons if there are none. Refused if the source has no such kernel."""
         subject, skipped = subject_of(task), list[NotApplicable]()
         found = _suited(subject, self.name, lambda loop: _with_loads(subject, loop), skipped)
         yield from skipped
@@ -335,7 +335,7 @@ def _with_loads(subject: Subject, loop: Loop) -> tuple[Reduction, list[_Load]]:
 
 
 def _loads(subject: Subject, one: Reduction) -> list[_Load]:
-    """Find what the body loads in every pass from neighbouring places. Otherwise, where that is nothing."""
+    """Find neighbouring elements that the body loads in every pass. Raises Otherwise if there are none."""
     if one.step is not None and text_of(one.step) != "1":
         steps = f"{one.loop.identifier} steps by {text_of(one.step)}"
         raise Otherwise(f"{steps}, so that a work-item does not load neighbours")
@@ -378,7 +378,7 @@ def _grows_by_one(index: Node, counter: str) -> bool:
 
 
 def _widened(subject: Subject, one: Reduction, loads: list[_Load], width: int) -> bytes:
-    """Put a loop of `width` passes at a time before the loop as it was."""
+    """Put a loop of `width` passes at a time before the original loop."""
     vectors = [subject.fresh(f"{one.counter.rstrip('_')}_vector_{place}") for place in range(len(loads))]
     addresses = [f"reinterpret_cast<unsigned long long>(&{load.text})" for load in loads]
     alignments = sorted({width * _BYTES[load.type] for load in loads})

@@ -1,6 +1,6 @@
-"""A kernel's syntax tree for the rewriting proposers: types, names, and whether evaluating has effects.
+"""A kernel's syntax tree for the rewriting proposers: types, names, and whether evaluation has side effects.
 
-Which loops there are, and which of them may be unrolled, is `aaco_pipeline.optimization.source`.
+`aaco_pipeline.optimization.source` finds the loops and decides which may be unrolled.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from aaco_pipeline.optimization.source.tree import (
 from aaco_pipeline.optimization.source.vocabulary import INTEGER_BITS, PURE_CALLS, UNSIGNED, words
 
 _BUILT_IN: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
-#: Nodes that do more than compute a value; an assembler's text is a call to the grammar.
+#: Nodes that do more than compute a value; the grammar parses inline assembly as a call.
 _EFFECTS: Final = words("""
     assignment_expression update_expression lambda_expression new_expression delete_expression comma_expression
     gnu_asm_expression co_await_expression throw_statement kernel_call_expression
@@ -38,7 +38,7 @@ class Otherwise(Exception):
 
 @dataclass(frozen=True)
 class Subject:
-    """A task's kernel with its tree, in which comments and directives are blank and every byte is where it was.
+    """A task's kernel with its tree, in which comments and directives are blanked and byte offsets are unchanged.
 
     `types` are those of parameters, of locals that are declared once, and of the file's own constants: as written, a
     pointer's without const. `macros` are the names that the file defines as more than an integer, whose names are
@@ -61,22 +61,22 @@ class Subject:
         return self.task.source.count(b"\n", 0, node.start_byte) + 1
 
     def statement(self, loop: Loop) -> Node | None:
-        """The node of a loop; None where the tree has no such node."""
+        """Return the node of a loop; None if the tree has no such node."""
         node = self.body.descendant_for_byte_range(*loop.span)
         around = () if node is None else (node, *surroundings(node))
         return next((one for one in around if (one.start_byte, one.end_byte) == loop.span), None)
 
     def fresh(self, wanted: str) -> str:
-        """A name that the source does not have: `wanted` if that is free."""
+        """Return a name that the source does not use: `wanted` if that is free."""
         name = wanted
         while name in self.words:
-            name += "x"  # an underscore more could make a name that belongs to the compiler
+            name += "x"  # an additional underscore could create a name reserved for compilers
         return name
 
     def is_signed(self, node: Node) -> bool | None:
-        """Return whether an expression has 32 bits and a sign: False without one, None for another or an unknown type.
+        """Return whether a 32-bit integer expression is signed; None for other or unknown types.
 
-        A number without suffix is signed by itself; beside another operand it takes that one's sign.
+        A number without suffix is signed; next to another operand it takes that operand's signedness.
         """
         if self.is_number(node):
             return True
@@ -100,17 +100,17 @@ class Subject:
         return written not in UNSIGNED if INTEGER_BITS.get(written) == 32 else None
 
     def element(self, subscript: Node) -> str:
-        """The type of the elements of a pointer that is indexed; empty where it is not known."""
+        """Return the element type of an indexed pointer; empty if unknown."""
         written = self.types.get(text_of(field(subscript, "argument")), "")
         return written.removesuffix("*") if written.endswith("*") else ""
 
     def is_number(self, node: Node) -> bool:
-        """Return whether an expression is written as an integer, or is the file's name for one."""
+        """Return whether an expression is an integer literal, or the file's name for one."""
         text = text_of(node)
         return text.isdigit() if node.type == "number_literal" else node.type == "identifier" and text in self.numbers
 
     def require_value(self, node: Node, what: str) -> None:
-        """Otherwise, where evaluating an expression may do more than compute a value; `what` begins the sentence."""
+        """Raise Otherwise if evaluating an expression may have side effects; `what` begins the sentence."""
         for one in descend(node):
             where = f"{what}: line {self.line(one)}"
             if one.type in _EFFECTS or is_broken(one):
@@ -126,7 +126,7 @@ class Subject:
 
 
 def subject_of(task: Task) -> Subject:
-    """Read the task's kernel. Refused when the source cannot be read, has no such kernel, or one that is damaged."""
+    """Read the task's kernel. Refused if the source is unreadable or the kernel is missing or damaged."""
     unit = parse(task.source)
     kernel = unit.kernel(task.kernel)
     if kernel.damaged:
@@ -152,7 +152,7 @@ def subject_of(task: Task) -> Subject:
 
 
 def names(node: Node, name: str) -> list[Node]:
-    """Find every place in `node` where `name` stands for a variable."""
+    """Find every position in `node` at which `name` is a variable."""
     return [one for one in descend(node) if one.type == "identifier" and text_of(one) == name]
 
 
@@ -169,20 +169,20 @@ def place_of(loop: Loop) -> dict[str, int | str]:
 
 
 def indent(source: bytes, offset: int) -> str:
-    """Return the white space before `offset`, where its line has nothing else before it."""
+    """Return the white space before `offset` if nothing else precedes it on its line."""
     before = source[source.rfind(b"\n", 0, offset) + 1 : offset]
     return "" if before.strip() else before.decode()
 
 
 def _number(definitions: Sequence[Macro]) -> int | None:
-    """Return the whole number that a macro stands for, where all its definitions agree."""
+    """Return the integer that a macro stands for, if all its definitions agree."""
     bodies = {"".join(token.text for token in one.body) for one in definitions if one.parameters is None}
     body = bodies.pop() if len(bodies) == 1 and all(one.parameters is None for one in definitions) else ""
     return int(body) if body.isascii() and body.isdigit() and len(body) < 10 else None
 
 
 def _declared(top: Node) -> Iterator[tuple[str, str]]:
-    """Yield every variable declared in `top` with its type; an empty text for what is not a plain value or pointer."""
+    """Yield every variable declared in `top` with its type; the type is empty unless it is a plain value or pointer."""
     for node in descend(top):
         if node.type != "declaration":
             continue

@@ -1,6 +1,6 @@
-"""Parse a HIP or CUDA source: kernels, parameters, loops and whether they may be unrolled, launches.
+"""Parse a HIP or CUDA source: kernels, parameters, launches, and loops with their suitability for unrolling.
 
-`parse` reads a source; nothing here compiles, runs or changes one.
+`parse` reads a source; nothing here compiles, runs or changes it.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ from aaco_pipeline.optimization.source.loops import Loops
 from aaco_pipeline.optimization.source.tokens import Macros, Text, code_alone, macros_of, read
 from aaco_pipeline.optimization.source.tree import Part, descend, is_broken, tree_of
 
-#: A kernel's body is read as that of a function without parameters, so that no head of a kernel can confuse it.
+#: A kernel's body is parsed as the body of a function without parameters, so that unusual heads cannot confuse it.
 _HEAD: Final = b"void kernel()"
 
 
@@ -48,7 +48,7 @@ class Reading:
 
 
 def parse(source: bytes) -> Unit:
-    """The kernels, loops and launches of a HIP or CUDA source.
+    """Return the kernels, loops and launches of a HIP or CUDA source.
 
     Refused, guard `parse`, with the line and what to do: larger than 1 MiB, deeper or with more tokens than is read,
     not UTF-8, a bracket, comment, string or conditional that does not close, a digraph, a trigraph, a keyword that is
@@ -58,7 +58,7 @@ def parse(source: bytes) -> Unit:
 
 
 def reading_of(source: bytes) -> Reading:
-    """Parse a source with its tokens and trees. Refused as `parse` refuses."""
+    """Parse a source with its tokens and trees. Refused like `parse`."""
     text = read(source)
     macros = macros_of(text)
     signatures = signatures_of(text, macros)
@@ -83,7 +83,7 @@ def _body(code: bytes, text: Text, signature: Signature) -> Part:
 
 
 def _without(code: bytes, text: Text, signatures: Iterable[Signature]) -> bytes:
-    """The code with every kernel's body empty: the bodies have trees of their own, the heads declare parameters."""
+    """Return the code with every kernel's body empty: bodies have separate trees, heads declare parameters."""
     rest = bytearray(code)
     for signature in signatures:
         start, end = text.tokens[signature.body_open].end, text.tokens[signature.body_close].start

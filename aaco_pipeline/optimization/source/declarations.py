@@ -1,4 +1,4 @@
-"""Declarations that need care: volatile and atomic memory, dynamic LDS, and operators that run without being named."""
+"""Declarations that need care: volatile and atomic memory, dynamic LDS, and implicitly called operators."""
 
 import re
 from collections import defaultdict
@@ -29,19 +29,19 @@ from aaco_pipeline.optimization.source.vocabulary import ASSEMBLY, DYNAMIC_LDS, 
 CareKind = Literal["dynamic_lds", "volatile", "atomic"]
 MOST_ROUNDS: Final = 16
 
-#: Names that are declared in some way, each with the bytes where it is.
+#: Declared names of one kind, each with the byte range in which it is visible.
 _Where = dict[str, set[int]]
 
 
 class Names(NamedTuple):
-    """The variables and the types that a source declares."""
+    """The variables and types that a source declares."""
 
     variables: frozenset[str]
     types: frozenset[str]
 
 
 class _Link(NamedTuple):
-    """A name is given a value: whether it surely may hold an address, and the names in the value.
+    """An assignment to a name: whether it may hold an address, and the names in the assigned value.
 
     A mentioned name is whole where it is neither subscripted nor dereferenced.
     """
@@ -72,9 +72,9 @@ class Care:
         self.members = frozenset(name for node in fields for name, _ in introduced(node))
 
     def names(self, kind: CareKind, kernel: int | None) -> frozenset[str]:
-        """Return the names of a kind, and every name that is given a pointer or reference to one of them.
+        """Return the names of a kind, and every name that is assigned a pointer or reference to one of them.
 
-        In a kernel, those that are declared outside all others; with None, everywhere.
+        For a kernel, names declared outside all other kernels; for None, all names.
         """
         return self._found[kind, kernel]
 
@@ -82,7 +82,7 @@ class Care:
         places = [(name, offset) for name, offsets in self._where[kind].items() for offset in offsets]
         found = {name for name, offset in places if is_seen(offset, kernel, self._kernels)}
         if kernel is not None:
-            # What another kernel stores in a variable of the file, this one reads there.
+            # A value that another kernel stores in a file-level variable is visible here.
             found |= self.names(kind, None) & self._globals
         if not found:
             return frozenset()
@@ -105,7 +105,7 @@ def _is_local(node: Node) -> bool:
 
 
 def _statements(tokens: Iterable[Token], ends: str = ";{}()") -> Iterator[list[Token]]:
-    """Split tokens at semicolons and braces; with round brackets among the ends, also at commas inside these."""
+    """Split tokens at semicolons and braces; if round brackets are among the ends, also at commas inside them."""
     piece: list[Token] = []
     depth = 0
     for token in tokens:
@@ -119,13 +119,13 @@ def _statements(tokens: Iterable[Token], ends: str = ";{}()") -> Iterator[list[T
 
 
 def _written(tokens: Iterable[Token], macros: Macros) -> set[str]:
-    """Return the words of tokens, and those that their macros bring."""
+    """Return the words among tokens, and those from their macros."""
     plain = words_in(tokens)
     return plain.union(*(expanded_words(word, macros) for word in plain if word in macros))
 
 
 def _dynamic_lds(text: Text, macros: Macros) -> _Where:
-    """Find the arrays whose extent the launch gives: `extern __shared__ T name[]`, HIP_DYNAMIC_SHARED(T, name)."""
+    """Find the arrays whose size the launch sets: `extern __shared__ T name[]`, HIP_DYNAMIC_SHARED(T, name)."""
     found: _Where = defaultdict(set)
     for piece in _statements(text.tokens, ";{}"):
         if {"extern", "__shared__"} <= _written(piece, macros):
@@ -142,7 +142,7 @@ def _dynamic_lds(text: Text, macros: Macros) -> _Where:
 
 
 def _volatile(text: Text, macros: Macros, names: Names) -> _Where:
-    """Find the names that are declared with `volatile`, or with a type that is."""
+    """Find the names that are declared `volatile`, or with a volatile type."""
     found: _Where = defaultdict(set)
     types: set[str] = set()
     pieces = [piece for piece in _statements(text.tokens) if piece]
@@ -198,7 +198,7 @@ def _typed(node: Node, part: Part) -> Iterator[tuple[frozenset[str], str, int]]:
 
 
 def _links(node: Node) -> Iterator[_Link]:
-    """Yield the names to which a node gives a value."""
+    """Yield the names that a node assigns to."""
     if node.type == "init_declarator":
         target, value = field(node, "declarator"), field(node, "value")
         kind = field(node.parent, "type") if node.parent is not None else None
@@ -211,7 +211,7 @@ def _links(node: Node) -> Iterator[_Link]:
     elif node.type == "assignment_expression":
         target, _, value = operands(node)
         kind_of_target = "" if target is None else target.type
-        # `float (*rows)[8] = …` is read as an assignment to an element of what a call returned.
+        # `float (*rows)[8] = …` is parsed as an assignment to an element of a call's result.
         called = any(each.type == "call_expression" for each in descend(target))
         pointer = called or kind_of_target == "field_expression"
         names = [text_of(each) for each in descend(target) if each.type == "identifier"][: None if called else 1]
@@ -243,7 +243,7 @@ _GENERIC: Final = "<>"
 
 @dataclass(frozen=True)
 class Operator:
-    """A function that an expression may call without naming it, where it uses one of the function's classes.
+    """A function that an expression may call implicitly if it uses one of the function's classes.
 
     Without owners, any expression may call it. A `lifetime` is a constructor or destructor.
     """
@@ -254,7 +254,7 @@ class Operator:
 
 
 class _Declared(NamedTuple):
-    """A name with the words that its type depends on."""
+    """A name with the words that determine its type."""
 
     offset: int
     name: str
@@ -277,7 +277,7 @@ class Operators:
         return bool(self._all)
 
     def running(self, words: Collection[str], kernel: int | None) -> list[Operator]:
-        """Return the operators that code with these words may run in a kernel; names of other kernels are not seen."""
+        """Return the operators that code with these words may run in a kernel; names of other kernels are ignored."""
         return [
             each for each in self._all if not each.owners or not self._carriers[each.owners, kernel].isdisjoint(words)
         ]
@@ -306,7 +306,7 @@ def _words(node: Node | None) -> frozenset[str]:
 
 
 def _owners(operator: Node) -> frozenset[str]:
-    """Return the classes of this file that an operator works on; empty where it names none."""
+    """Return the classes of this file that an operator works on; empty if it names none."""
     if (around := class_around(operator)) is not None:
         return frozenset({around} - {""})
     head = text_of(field(operator, "declarator"))

@@ -1,4 +1,4 @@
-"""Facts of a whole source: its names, functions and integer constants."""
+"""Facts of a complete source: its names, functions and integer constants."""
 
 import operator
 import re
@@ -30,7 +30,7 @@ _APPLIED: Final[Mapping[str, Callable[[int, int], int]]] = {
     **{"|": operator.or_, "^": operator.xor, "&": operator.and_, "<<": operator.lshift, ">>": operator.rshift},
     **{"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv, "%": operator.mod},
 }
-#: What fits an `int`: beyond it the type of each literal would matter.
+#: Limit of values that fit an `int`: beyond it the type of each literal would matter.
 _LARGEST: Final = (1 << 31) - 1
 #: Bounds the depth of the recursion below.
 MOST_TOKENS: Final = 48
@@ -47,11 +47,11 @@ Lookup = Callable[[str], Constant | None]
 
 
 class _NotConstant(Exception):
-    """The expression is more than literals, known names and integer arithmetic that no type can change."""
+    """The expression contains more than literals, known names and integer arithmetic that no type can affect."""
 
 
 def evaluate(tokens: Sequence[Token], names: Lookup) -> Constant | None:
-    """Evaluate an integer expression; None where it is not a constant, or too long or large to be one of interest."""
+    """Evaluate an integer expression; None if it is not a constant, or too long or large to be relevant."""
     if not 0 < len(tokens) <= MOST_TOKENS:
         return None
     try:
@@ -113,7 +113,7 @@ MOST_ROUNDS: Final = 16
 
 @dataclass(frozen=True)
 class Facts:
-    """Names, functions and constants of a whole source.
+    """Names, functions and constants of a complete source.
 
     `functions` are the bodies of a name's overloads, lambdas among them; `operators` may run without being named.
     `variables` are the names that are declared as anything but a function, `objects` those among them that are of this
@@ -132,11 +132,11 @@ class Facts:
     arrays: Mapping[str, Constant | None]
     virtual: frozenset[str]
     care: Care
-    #: The kernel whose own names count beside those outside all kernels; None: every kernel's.
+    #: The kernel whose own names count in addition to those outside all kernels; None: every kernel's.
     kernel: int | None = None
 
     def within(self, kernel: int) -> "Facts":
-        """Return the facts as one kernel sees them: without what another one declares in itself."""
+        """Return the facts as one kernel sees them: without declarations inside other kernels."""
         return replace(self, kernel=kernel)
 
     @property
@@ -146,16 +146,16 @@ class Facts:
 
     @property
     def volatile(self) -> frozenset[str]:
-        """Names of what is volatile, and of pointers to it."""
+        """Names of volatile variables, and of pointers to them."""
         return self.care.names("volatile", self.kernel)
 
     @property
     def atomic(self) -> frozenset[str]:
-        """Names of what is of an atomic type, whose every use is an atomic operation, and of pointers to it."""
+        """Names of atomic variables, whose every use is an atomic operation, and of pointers to them."""
         return self.care.names("atomic", self.kernel)
 
     def constant(self, name: str) -> Constant | None:
-        """Return the one value of a name in this file; None where it varies, is unknown or has several values."""
+        """Return the only value of a name in this file; None if it varies, is unknown or has several values."""
         return self.constants.get(name)
 
 
@@ -251,7 +251,7 @@ def _constants(text: Text, macros: Macros, parts: Sequence[Part], variables: Cou
             written[name].append(tokens_of(text, part, value))
             if not sign:
                 unsigned.add(name)
-    # An initialized declarator is counted as a declarator of its own and of its declaration.
+    # An initialized declarator is counted both by itself and in its declaration.
     candidates = {
         name: bodies for name, bodies in written.items() if name in macros or 2 * counted[name] >= variables[name]
     }
@@ -287,7 +287,7 @@ def _initialized(node: Node) -> Iterator[tuple[str, Node, bool]]:
 def _arrays(
     text: Text, parts: Sequence[Part], constants: Mapping[str, Constant], variables: Counter[str]
 ) -> dict[str, Constant | None]:
-    """Find arrays that are declared once, with their first extent where it is constant."""
+    """Find arrays that are declared once, with their first extent if it is constant."""
     found: dict[str, Constant | None] = {}
     for part, node in all_nodes(parts):
         name = field(node, "declarator") if node.type == "array_declarator" else None

@@ -1,4 +1,4 @@
-"""Hazards that forbid unrolling a piece of code, followed through macros and functions of the same file."""
+"""Hazards that forbid unrolling code, traced through macros and functions of the same file."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,12 +32,12 @@ from aaco_pipeline.optimization.source.vocabulary import (
 CHANGES: Final = ("assignment_expression", "update_expression")
 _MARKS: Final = words("= += -= *= /= %= <<= >>= &= |= ^= ++ --")
 _AROUND_A_VALUE: Final = ("parenthesized_expression", "subscript_expression", "field_expression")
-#: Mutating operators are detected where they appear as operators.
+#: Mutating operators are detected as tokens.
 _WRITTEN: Final = frozenset(f"operator{mark}" for mark in _MARKS)
 
 
 def changing_calls(facts: Facts, part: Part, expression: Node) -> Iterator[str]:
-    """Yield the functions, macros and operators of this file by which an expression may change a value unseen."""
+    """Yield the functions, macros and operators of this file that may implicitly change a value."""
     called = words_in(tokens_of(facts.text, part, expression))
     yield from sorted(name for name in called if _changes(facts, name, set()))
     kinds = {node.type for node in descend(expression)}
@@ -54,7 +54,7 @@ def changing_calls(facts: Facts, part: Part, expression: Node) -> Iterator[str]:
 
 
 def _changes(facts: Facts, name: str, seen: set[str]) -> bool:
-    """Return whether a macro or function of this file, or what it uses, changes more than its own variables."""
+    """Return whether a macro or function of this file, or anything it uses, changes more than its own variables."""
     if name in seen:
         return False
     seen.add(name)
@@ -73,7 +73,7 @@ def _body_changes(facts: Facts, part: Part, seen: set[str]) -> bool:
 
 
 def _own_names(node: Node) -> Iterator[str]:
-    """Yield what a node declares as a value of its own: no pointer, reference, member or static."""
+    """Yield a node's declarations of plain values: no pointer, reference, member or static."""
     if node.type not in DECLARING or node.type in ("field_declaration", "function_definition", "type_definition"):
         return
     if "static" in {text_of(child) for child in node.children}:
@@ -87,7 +87,7 @@ def _own_names(node: Node) -> Iterator[str]:
 
 
 def _root(change: Node) -> str | None:
-    """Return the name of the value that is changed; None where it is reached through a pointer or a call."""
+    """Return the name of the changed value; None if it is accessed through a pointer or a call."""
     target = field(change, "argument") or field(change, "left")
     while target is not None and target.type in _AROUND_A_VALUE:
         if "->" in [child.type for child in target.children]:
@@ -101,7 +101,7 @@ HazardKind = Literal[
     "damaged", "barrier", "cross_lane", "atomic", "volatile", "dynamic_lds", "assembly", "exit", "header", "unknown",
     "pragma",
 ]  # fmt: skip
-#: The order in which one of several is named.
+#: Priority when several apply.
 ORDER: Final[tuple[HazardKind, ...]] = get_args(HazardKind)
 _WHAT: Final = {"barrier": "a barrier", "cross_lane": "an operation across lanes", "atomic": "an atomic operation"}
 MOST_DEPTH: Final = 24
@@ -114,7 +114,7 @@ _MEMORY: Final = words("__shared__ __constant__ __managed__ __grid_constant__")
 
 @dataclass(frozen=True)
 class Hazard:
-    """Something that forbids unrolling: its kind, its byte in the source, and a description."""
+    """A construct that forbids unrolling: its kind, its byte offset in the source, and a description."""
 
     kind: HazardKind
     offset: int
@@ -122,7 +122,7 @@ class Hazard:
 
 
 class Hazards:
-    """Finds hazards in the code of one source. Functions and macros are each looked into once, `MOST_DEPTH` deep."""
+    """Finds hazards in the code of one source. Each function and macro is examined once, up to `MOST_DEPTH` deep."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -131,7 +131,7 @@ class Hazards:
         self._depth = 0
 
     def of(self, part: Part, node: Node) -> tuple[Hazard, ...]:
-        """Find the hazards of a piece of code, in the order of the source. What leaves a loop is not among them."""
+        """Find the hazards of a piece of code, in source order. Exits from a loop are not included."""
         found = self._of_code(part, node, frozenset())
         return tuple(sorted(found, key=lambda hazard: (hazard.offset, ORDER.index(hazard.kind))))
 
@@ -190,7 +190,7 @@ class Hazards:
                 yield from self._of_call(field(node, "function"), offset)
 
     def _of_directives(self, part: Part, node: Node) -> Iterator[Hazard]:
-        """Find pragmas in a piece of code that say more than how to unroll."""
+        """Find pragmas in a piece of code that do more than control unrolling."""
         start, end = part.offset(node), node.end_byte + part.shift
         for directive in self._facts.text.directives:
             words = [token.text for token in directive.tokens[:2]]
@@ -218,7 +218,7 @@ class Hazards:
         if name in facts.macros or name in facts.functions or hazard_of(name) is not None:
             return True
         if name in facts.variables:
-            # Calling an object runs the file's own operator, and those are all looked into.
+            # Calling an object runs an operator of the file, and those are all examined.
             return name in facts.objects
         return name in PURE_CALLS or is_type(name) or name in facts.types or name in _STANDARD
 
@@ -228,7 +228,7 @@ class Hazards:
         for index, token in enumerate(tokens):
             before, after, argument = texts[index - 1], texts[index + 1], texts[index + 2]
             if token.text == "[" and after == "[":
-                # Double brackets hold an attribute, which is not code.
+                # Double brackets contain an attribute, which is not code.
                 attribute = max(attribute, closing(tokens, index))
             if token.kind != "word" or token.text in parameters or index < attribute:
                 continue
@@ -242,7 +242,7 @@ class Hazards:
         if word in ASSEMBLY:
             yield Hazard("assembly", token.start, "inline assembly")
         elif word in ("volatile", "__volatile__"):
-            # For `asm volatile` the assembly is reported.
+            # For `asm volatile`, the assembly is reported.
             if before not in ASSEMBLY:
                 yield Hazard("volatile", token.start, "a volatile access")
         elif word in KEYWORDS or word in SPECIFIERS or word in _MEMORY:
@@ -289,10 +289,10 @@ class Hazards:
         yield from self._of_directives(part, node)
 
     def _looked_into(self, name: str, found: Iterator[Hazard]) -> tuple[Hazard, ...]:
-        """Keep the first hazard of each kind, unless calls and macros go too deep to be followed."""
+        """Keep the first hazard of each kind, unless calls and macros are nested too deeply to follow."""
         if name in self._known:
             return self._known[name]
-        # A function that calls itself adds nothing to what its body has.
+        # A recursive call adds nothing to the function's own hazards.
         self._known[name] = ()
         if self._depth >= MOST_DEPTH:
             too_deep = f"calls or macros deeper than the {MOST_DEPTH} that are followed"

@@ -1,4 +1,4 @@
-"""Kernels and their launches, found by their tokens: no attribute, macro or order of specifiers hides one."""
+"""Find kernels and their launches by tokens, regardless of attributes, macros and the order of specifiers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class LaunchBounds:
-    """`__launch_bounds__(threads, blocks)`. A value is None where it is not written, or is no constant of this file."""
+    """`__launch_bounds__(threads, blocks)`. A value is None if it is missing or not a constant of this file."""
 
     span: Span
     threads: int | None
@@ -30,14 +30,14 @@ class LaunchBounds:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop of a kernel's own body; not one of a lambda, nor one that a macro hides.
+    """A loop in a kernel's own body; loops in lambdas and macros are excluded.
 
     `identifier` counts loops by nesting (`loop2.1` is the first loop in the kernel's second): edits outside the kernel
-    do not change it. `span` begins at the loop's keyword, `body` is its statement with braces where there are some.
-    `trip_count` is set where header and body prove it, with macros as this file defines them. `innermost`: no loop
-    inside, nor in a function of this file called inside, whose trip count is not proven. `safe`: copies of the body
-    may follow one another without a test between them; otherwise `reason` says why not, with its line. `pragma` is the
-    unrolling pragma that it already carries.
+    do not change it. `span` begins at the loop's keyword; `body` is its statement, including any braces. `trip_count`
+    is set if header and body prove it, with macros as this file defines them. `innermost`: contains no loop with an
+    unproven trip count, not even in a called function of this file. `safe`: copies of the body may follow one another
+    without a test between them; otherwise `reason` explains why not, with its line. `pragma` is the existing unrolling
+    pragma.
     """
 
     identifier: str
@@ -57,10 +57,11 @@ class Loop:
 class Kernel:
     """A `__global__` function that the source defines.
 
-    `span` is the whole definition, from `template`, `extern "C"` or the first attribute to the closing brace; `body`
-    has its braces; `name_span` is the name in the declarator. `parameter_spans` run beside `parameters`. `scope` names
-    the namespaces around it. `barriers`, `cross_lane` and `atomics` are the lines where the kernel, or a function of
-    this file that it calls, has one. `damaged` are lines that the grammar does not understand: no loop is then safe.
+    `span` is the complete definition, from `template`, `extern "C"` or the first attribute to the closing brace; `body`
+    includes its braces; `name_span` is the name in the declarator. `parameter_spans` correspond to `parameters`.
+    `scope` names the enclosing namespaces. `barriers`, `cross_lane` and `atomics` are the lines at which the kernel, or
+    a function of this file that it calls, contains such an operation. `damaged` are lines that the grammar does not
+    understand: no loop is then safe.
     """
 
     name: str
@@ -81,7 +82,7 @@ class Kernel:
     damaged: tuple[int, ...]
 
     def loop(self, identifier: str) -> Loop:
-        """Find a loop by its identifier; Refused, guard `loop`, where the kernel has none."""
+        """Find a loop by its identifier; Refused, guard `loop`, if the kernel has none."""
         for loop in self.loops:
             if loop.identifier == identifier:
                 return loop
@@ -106,14 +107,14 @@ class Launch:
 
 @dataclass(frozen=True)
 class Unit:
-    """A source that was read. `kernels` and `launches` are in the order of the source."""
+    """A parsed source. `kernels` and `launches` are in source order."""
 
     source: bytes
     kernels: tuple[Kernel, ...]
     launches: tuple[Launch, ...]
 
     def kernel(self, name: str) -> Kernel:
-        """Find a kernel by its name; Refused, guard `kernel`, where there is none, or more than one."""
+        """Find a kernel by its name; Refused, guard `kernel`, if there is none, or more than one."""
         found = [kernel for kernel in self.kernels if kernel.name == name]
         if len(found) == 1:
             return found[0]
@@ -150,12 +151,12 @@ class Signature:
 
 
 def signatures_of(text: Text, macros: Macros) -> tuple[Signature, ...]:
-    """Find every `__global__` function with a body, in the order of the source. Refused where one cannot be read."""
+    """Find every `__global__` function with a body, in source order. Refused if one cannot be read."""
     found: list[Signature] = []
     for index, token in enumerate(text.tokens):
         if token.kind != "word" or (found and index < found[-1].body_close):
             continue
-        # A macro that expands to `__global__` and more is looked into; it stands in the head as one word.
+        # A macro whose expansion contains more than `__global__` is expanded; in the head it is a single word.
         if token.text == "__global__" or "__global__" in expanded_words(token.text, macros):
             if found and found[-1].first <= index <= found[-1].body_open:
                 continue
@@ -201,7 +202,7 @@ def _signature(text: Text, macros: Macros, marked: int) -> Signature | None:
 
 
 def _named(tokens: Sequence[Token], opening: int) -> int | None:
-    """Find the name before a bracket, over the arguments of a specialized template; None where there is none."""
+    """Find the name before a bracket, skipping template arguments; None if there is none."""
     index, angle = opening - 1, 0
     if tokens[index].text in (">", ">>", ">>>"):
         while index > 0:
@@ -228,7 +229,7 @@ def _looks_like_parameter(piece: Sequence[Token]) -> bool:
 
 
 def split(tokens: Sequence[Token]) -> list[tuple[Token, ...]]:
-    """Split tokens at the commas that stand outside all brackets, round or angled."""
+    """Split tokens at commas outside all round and angle brackets."""
     pieces: list[tuple[Token, ...]] = []
     start = depth = 0
     for index, token in enumerate(tokens):
@@ -250,7 +251,7 @@ def _launch_bounds(tokens: Sequence[Token], macros: Macros, first: int, end: int
             close = closing(tokens, index + 1)
             return tuple(split(tokens[index + 2 : close])), Span(token.start, tokens[close].end)
         if token.kind == "word" and "__launch_bounds__" in expanded_words(token.text, macros):
-            # The values are the macro's business: the bounds are there, and what they are is not read.
+            # The macro determines the values: bounds exist, but their values are not read.
             return (), Span(token.start, token.end)
     return (), None
 
@@ -330,7 +331,7 @@ _CONFIGURATION: Final = 4
 
 
 def launches_of(text: Text) -> tuple[Launch, ...]:
-    """Find every launch whose parts can be told apart, in the order of the source."""
+    """Find every launch whose parts can be separated, in source order."""
     streams: list[Sequence[Token]] = [text.tokens]
     streams += [directive.tokens for directive in text.directives if directive.name == "define"]
     found = [launch for tokens in streams for launch in _launches(text, tokens)]

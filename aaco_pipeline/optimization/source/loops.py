@@ -1,4 +1,4 @@
-"""The loops of a kernel's own body: trip counts, contents, and whether they may be unrolled."""
+"""The loops of a kernel's own body: trip counts, contents, and whether they can be unrolled."""
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,15 +31,15 @@ _READS: Final = words("""
     binary_expression subscript_argument_list cast_expression unary_expression condition_clause case_statement
     initializer_list return_statement subscript_designator
 """)
-#: Constructs that pass the loop's variable on: what is around them decides.
+#: Constructs that pass the loop's variable on: the enclosing construct decides.
 _HANDS_ON: Final = words("parenthesized_expression conditional_expression comma_expression")
 _MOST_STEPS: Final = 64
 
 
 def trip_count(facts: Facts, part: Part, loop: Node) -> int | None:
-    """Return how often a loop's body runs; None where header and body do not prove a number.
+    """Return a loop's trip count; None if header and body do not prove it.
 
-    The caller checks for early exits. A variable's type must hold every value that it takes.
+    The caller checks for early exits. A variable's type must be able to represent every value that it takes.
     """
     if loop.type in ("do_statement", "while_statement"):
         condition = field(loop, "condition")
@@ -57,7 +57,7 @@ def trip_count(facts: Facts, part: Part, loop: Node) -> int | None:
 
 
 def counter_of(facts: Facts, part: Part, loop: Node) -> tuple[str, int, int] | None:
-    """Return a counted loop's variable with the least and greatest value that its body sees; None for other loops."""
+    """Return a counted loop's variable with its smallest and largest value in the body; None for other loops."""
     counted = _counted(facts, part, loop)
     if counted is None or counted.trips == 0:
         return None
@@ -111,7 +111,7 @@ def _start(facts: Facts, part: Part, node: Node | None) -> tuple[str, Constant, 
         target, assigns, value = operands(node)
         if node.type != "assignment_expression" or assigns != "=":
             return None
-        # The type was declared elsewhere: what fits the smallest of them fits it.
+        # The type is declared elsewhere: assume the smallest candidate type.
         bits, unsigned = 8, False
     if target is None or target.type != "identifier" or value is None:
         return None
@@ -121,7 +121,7 @@ def _start(facts: Facts, part: Part, node: Node | None) -> tuple[str, Constant, 
 
 def _condition(facts: Facts, part: Part, node: Node | None, name: str) -> tuple[str, Constant] | None:
     if node is not None and node.type == "identifier" and text_of(node) == name:
-        # A value alone is compared with 0.
+        # A value without comparison is compared with 0.
         return "!=", Constant(0, False)
     if node is None or node.type != "binary_expression":
         return None
@@ -153,7 +153,7 @@ def _step(facts: Facts, part: Part, node: Node | None, name: str) -> tuple[str, 
 
 
 def _values(first: int, sign: str, bound: int, step: str, by: int) -> tuple[int, int, int] | None:
-    """Count the passes, with the variable's value in the last one and after it; None where the loop does not end."""
+    """Count the passes, with the variable's value in the last one and after it; None if the loop does not end."""
     if step == "+":
         if sign == "!=":
             count, rest = divmod(bound - first, by)
@@ -174,7 +174,7 @@ def _values(first: int, sign: str, bound: int, step: str, by: int) -> tuple[int,
 
 
 def _only_read(facts: Facts, part: Part, loop: Node, name: str) -> bool:
-    """Return whether a loop's body, with the macros that it uses, leaves the variable as it is."""
+    """Return whether a loop's body, including its macros, leaves the variable unchanged."""
     body = field(loop, "body")
     if body is None or any(name in expanded_words(one.text, facts.macros) for one in tokens_of(facts.text, part, body)):
         return False
@@ -238,12 +238,12 @@ class Loops:
         self._facts = facts
         self._part = part
         self._finder = hazards
-        #: The hazards of the whole body.
+        #: The hazards of the entire body.
         self.hazards: Final = hazards.of(part, part.node)
         self._counts: dict[tuple[int, int], int | None] = {}
 
     def described(self) -> tuple[Loop, ...]:
-        """Describe every loop, in order. Refused, guard `parse`, where there are too many or they nest too deep."""
+        """Describe every loop, in order. Refused, guard `parse`, if there are too many or they nest too deep."""
         found = list(_own(self._part.node))
         if len(found) > MOST_LOOPS or any(each.identifier.count(".") >= MOST_NESTED for each in found):
             line = self._facts.text.line(self._part.start)
@@ -256,7 +256,7 @@ class Loops:
         span, body = Span(node.start_byte + shift, node.end_byte + shift), field(node, "body")
         pragma = self._pragma(span)
         hazards = [
-            # A line that is not understood may be what opens or closes a loop anywhere in the body.
+            # A line that is not understood may open or close a loop anywhere in the body.
             *(each for each in self.hazards if span.start <= each.offset < span.end or each.kind == "damaged"),
             *(Hazard(each.kind, span.start, each.text) for each in self._finder.implicit(self._part, node)),
             *self._exits(node),
@@ -333,7 +333,7 @@ class Loops:
         return self._counts[at]
 
     def _holds_a_runtime_loop(self, part: Part, loop: Node) -> bool:
-        """Return whether a loop whose trips are not proven runs inside, in the same body or in what it calls."""
+        """Return whether a loop without a proven trip count runs inside, in the same body or in a called function."""
         if self._has_runtime_loop(part, loop):
             return True
         waiting, seen = words_in(tokens_of(self._facts.text, part, loop)), set[str]()
@@ -393,7 +393,7 @@ def _leaves(loop: Node) -> Iterator[Node]:
 
 
 def _last_group(tokens: Sequence[Token]) -> int | None:
-    """Find the bracket that the last token closes; None where that is not a round bracket."""
+    """Find the bracket that the last token closes; None if that is not a round bracket."""
     if not tokens or tokens[-1].text != ")":
         return None
     depth = 0

@@ -1,7 +1,7 @@
-"""A C++ source as tokens and macros: comments, strings and `#if 0` fool nobody after this.
+"""A C++ source as tokens and macros, with comments, strings and `#if 0` resolved.
 
-Offsets are bytes of the source: it is decoded byte by byte, so that a character and its byte have one index. What two
-compilers might read differently is refused, with its line.
+Offsets are bytes of the source: it is decoded byte by byte, so a character and its byte have the same index. Constructs
+that two compilers might read differently are refused, with their line.
 """
 
 import re
@@ -73,7 +73,7 @@ class Directive:
 
 @dataclass(frozen=True)
 class Text:
-    """A source as tokens and directives, both in order, without what stands in `#if 0`."""
+    """A source as tokens and directives, both in order, without code in `#if 0`."""
 
     source: bytes
     tokens: tuple[Token, ...]
@@ -91,14 +91,14 @@ class Text:
 
 
 def refuse(source: bytes | str, offset: int, what: str) -> Refused:
-    """Make the refusal of a source at a byte, which names its line."""
+    """Build the refusal of a source at a byte, which names its line."""
     head = source[:offset]
     newlines = head.count(b"\n") if isinstance(head, bytes) else head.count("\n")
     return Refused("parse", f"line {newlines + 1}: {what}")
 
 
 def read(source: bytes) -> Text:
-    """Read the tokens of a source. Refused, guard `parse`, where it is too large, not text, or unbalanced."""
+    """Read the tokens of a source. Refused, guard `parse`, if it is too large, not text, or unbalanced."""
     if len(source) > MOST_BYTES:
         raise Refused("parse", f"the source has {len(source)} bytes, more than the {MOST_BYTES} that are read")
     try:
@@ -121,7 +121,7 @@ def words_in(tokens: Iterable[Token]) -> set[str]:
 
 
 class Memo(dict[_Key, _Value], Generic[_Key, _Value]):
-    """Values that are computed when they are first asked for."""
+    """Values that are computed on first use."""
 
     def __init__(self, compute: Callable[[_Key], _Value]) -> None:
         self._compute = compute
@@ -132,7 +132,7 @@ class Memo(dict[_Key, _Value], Generic[_Key, _Value]):
 
 
 def _next(text: str, position: int) -> tuple[str, str] | None:
-    """Match a token, space or comment: its kind and its text; None where nothing that can be read begins."""
+    """Match a token, space or comment: its kind and its text; None if nothing readable begins here."""
     found = _TOKEN.match(text, position)
     kind = found.lastgroup if found else None
     # Where a comment that ends would have matched, the mark `/` before `*` begins one that does not.
@@ -280,7 +280,7 @@ MOST_MACROS: Final = 2048
 
 
 class Macros(dict[str, list[Macro]]):
-    """The definitions of each macro by its name; what they expand to is worked out once."""
+    """The definitions of each macro by name; each expansion is computed once."""
 
     def __init__(self, found: Mapping[str, list[Macro]]) -> None:
         super().__init__(found)
@@ -289,7 +289,7 @@ class Macros(dict[str, list[Macro]]):
 
 
 def macros_of(text: Text) -> Macros:
-    """Collect every definition of every macro, in any branch. Refused where one redefines a keyword."""
+    """Collect every definition of every macro, in any branch. Refused if one redefines a keyword."""
     found: dict[str, list[Macro]] = defaultdict(list)
     for directive in text.directives:
         if directive.name != "define":
@@ -359,7 +359,7 @@ def _is_specifier(name: str, macros: Macros) -> bool:
 
 
 def _macros_beside_specifiers(macro: Macro, macros: Macros) -> set[str] | None:
-    """Return the macros that a body uses beside specifiers; None where it has anything else."""
+    """Return the macros that a body uses besides specifiers; None if it contains anything else."""
     index, body, used = 0, macro.body, set[str]()
     while index < len(body):
         word = body[index].text
@@ -411,7 +411,7 @@ def code_alone(text: Text, macros: Macros) -> bytes:
 
 
 def _is_statement(name: str, macros: Macros) -> bool | None:
-    """Return whether a macro that ends as a statement does takes arguments; None where it is something else.
+    """Return whether a macro that ends as a statement does takes arguments; None if it is something else.
 
     Without arguments, some of its definitions may be empty: a fence or a check that is switched off.
     """

@@ -1,6 +1,6 @@
-"""The profilers that a recording can put beside a program on a GPU, and the choice among them.
+"""Profilers that a recording can run with a GPU program, and the selection among them.
 
-Each is a module here that says whether it is there.
+Each profiler is a module here that reports whether it is available.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,21 +12,21 @@ from aaco_pipeline.recording.profilers import cupti, ncu, rocprofv3
 from aaco_pipeline.recording.request import RecordRequest
 from aaco_pipeline.resources.rocprofv3.counter_groups import CounterSets
 
-#: Reason that a profiler was not looked for.
+#: Reason why a profiler was not looked for.
 _NOT_ASKED: Final = "not asked for"
 
 
-#: A run that counts, and may go wrong where the program alone does not.
+#: A counting run, which may fail even if the program alone does not.
 Counting = ncu.Counting | rocprofv3.Counting
-#: A profiler that traces, and knows how to get the same GPUs' counters.
+#: A tracing profiler, with the corresponding counter profiler for the same GPUs.
 DeviceProfiler = rocprofv3.Rocprofv3 | cupti.Injection
-#: A profiler beside a run: `around` is the command under it, `environment` what it adds to the program's variables.
+#: A profiler for a run: `around` is the command prefix, `environment` its additions to the program's variables.
 Beside = Counting | DeviceProfiler
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The profiler of the traced run, if any, the runs that count, and the capture's entry for each profiler."""
+    """The profiler for the traced run, if any, the counting runs, and the capture's entry for each profiler."""
 
     name: str | None
     profiler: DeviceProfiler | None
@@ -35,10 +35,10 @@ class Chosen:
 
 
 def choose(request: RecordRequest, environment: Mapping[str, str], known: Callable[[], CounterSets]) -> Chosen:
-    """Choose the requested profiler, or with `auto` the first that works here, and the runs that count.
+    """Choose the requested profiler, or with `auto` the first that works here, and the counting runs.
 
-    `known` gives AMD's counter sets. UnavailableError, with the remedy, when a profiler requested by name does not
-    work, or none here can count.
+    `known` contains the AMD counter sets. Raises UnavailableError, with the remedy, if a profiler requested by name
+    does not work or no profiler here can count.
     """
     trace, command = request.trace, request.command
     makers: dict[str, Callable[[], DeviceProfiler]] = {
@@ -59,7 +59,7 @@ def choose(request: RecordRequest, environment: Mapping[str, str], known: Callab
                 if trace != "auto":
                     raise UnavailableError(f"{error}; or record with --trace off") from error
                 reason = str(error)
-            except AacoError as error:  # such as an unusable cache: the runs are made all the same
+            except AacoError as error:  # for example an unusable cache: the runs are made anyway
                 reason = str(error)
         documents.append({"name": candidate, "present": reason is None, "reason": reason, "version": version})
     counting: tuple[Counting, ...] = ()

@@ -1,6 +1,6 @@
-"""NVIDIA's CUPTI beside a program: finds its headers and library, compiles what is injected, sets the environment.
+"""NVIDIA's CUPTI for a program: find headers and library, compile the injected library, set the environment.
 
-What the library does inside the program is `injection.cpp`; what it writes is read by
+`injection.cpp` is the library inside the program; its output is read by
 `aaco_pipeline.formats.cupti`.
 """
 
@@ -21,31 +21,31 @@ from aaco_pipeline.cache_folder import own_code
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.recording.profilers import ncu
 
-#: The folder of the streams within a recording.
+#: Folder of the streams within a recording.
 STREAMS: Final = "cupti"
 _DRIVER: Final = "libcuda.so.1"
 _COMPILERS: Final = ("g++", "c++", "clang++")
 _ASK_SECONDS: Final = 60.0
-#: Runs a program that may use two minutes of CPU time.
+#: Runs a program with a limit of two minutes of CPU time.
 _LIMITED: Final = ("/bin/sh", "-c", 'ulimit -t 120 && exec "$@"', "sh")
 _FLAGS: Final = ("-x", "c++", "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
-#: The program may bring an older libstdc++ than the compiler's: the library then brings its own, and shows nobody.
+#: The program may bring a libstdc++ older than the compiler's, so the library links its own and hides the symbols.
 _OWN_RUNTIME: Final = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL")
-#: Linkers' names of the missing libraries where only the shared runtime is installed.
+#: Linker names of the libraries that are missing if only the shared runtime is installed.
 _NO_STATIC_RUNTIME: Final = (b"stdc++", b"libgcc")
-#: Without these a folder is not CUPTI's headers.
+#: A folder without these files does not contain the CUPTI headers.
 _OWN_HEADERS: Final = ("cupti_version.h", "cupti_activity.h", "cupti_callbacks.h", "cupti_result.h")
 #: CUDA headers that CUPTI's headers include.
 _CUDA_HEADERS: Final = ("cuda.h", "builtin_types.h")
 _API_VERSION: Final = re.compile(r"^\s*#\s*define\s+CUPTI_API_VERSION\s+(\d{1,9})", re.MULTILINE)
-#: `CUPTI_API_VERSION` of CUDA 12.0, and where it began to count as CUDA does (130001 is 13.0 update 1).
+#: `CUPTI_API_VERSION` of CUDA 12.0, and the value from which it follows CUDA's numbering (130001 is 13.0 update 1).
 _FIRST_OF_12: Final = 18
 _AS_CUDA: Final = 10_000
 
 
 @dataclass(frozen=True)
 class Cupti:
-    """A CUPTI to build against: folders of headers, its library and both's major version of CUDA."""
+    """A CUPTI to build against: header folders, its library, and the CUDA major version of both."""
 
     includes: tuple[Path, ...]
     library: Path
@@ -55,13 +55,13 @@ class Cupti:
 
 @dataclass(frozen=True)
 class Injection:
-    """The compiled library and the CUPTI that it loads where the program has not loaded one."""
+    """The compiled library, and the CUPTI that it loads if the program has not loaded one."""
 
     library: Path
     cupti: Cupti
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """Environment variables that make every process of the program write a stream into `folder`."""
+        """Return the environment variables that make every process of the program write a stream into `folder`."""
         return {
             "CUDA_INJECTION64_PATH": str(self.library),
             "NVTX_INJECTION64_PATH": str(self.library),
@@ -70,7 +70,7 @@ class Injection:
         }
 
     def around(self, program: Sequence[str], folder: Path) -> tuple[str, ...]:
-        """The program itself: the library comes into its processes by their environment."""
+        """Return the command unchanged: environment variables load the library into the program's processes."""
         return tuple(program)
 
     @property
@@ -80,12 +80,12 @@ class Injection:
     def counting(
         self, sets: str, first: int | None, known: object, environment: Mapping[str, str]
     ) -> tuple[ncu.Counting, ...]:
-        """The run in which ncu counts the sets, of each kernel the `first` launches if that is given. AacoError."""
+        """Return the run in which ncu counts the sets, for the `first` launches of each kernel if given. AacoError."""
         return ncu.counting(sets, first, environment)
 
 
 def prepared(command: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Injection:
-    """The injection library for the program of `command`, compiled unless the cache has it.
+    """Return the injection library for the program of `command`, compiled unless it is cached.
 
     Args:
         command: the program's command line: of a Python program its interpreter's packages are searched first, because
@@ -94,7 +94,6 @@ def prepared(command: Sequence[str] = (), environment: Mapping[str, str] | None 
 
     Raises:
         UnavailableError: no driver, compiler, headers or library, or it does not compile; says what to do.
-
     """
     known = os.environ if environment is None else environment
     driver = _driver_major()
@@ -107,7 +106,7 @@ def prepared(command: Sequence[str] = (), environment: Mapping[str, str] | None 
     usable = [one for one in found if one.major <= driver]
     if not usable:
         raise UnavailableError(_nothing_usable(found, driver))
-    # A wheel of CUPTI's headers includes some that come in wheels of their own, which may not be installed.
+    # A wheel with CUPTI's headers includes headers from other wheels, which may not be installed.
     elsewhere = tuple(dict.fromkeys(folder for one in found for folder in one.includes))
     reasons = []
     for cupti in usable:
@@ -132,7 +131,7 @@ def _nothing_usable(found: Sequence[Cupti], driver: int) -> str:
 
 
 def _driver_major() -> int | None:
-    """The major version of CUDA that the driver supports; None without a driver."""
+    """Return the major version of CUDA that the driver supports; None without a driver."""
     try:
         driver = ctypes.CDLL(_DRIVER)
         version = ctypes.c_int()
@@ -143,7 +142,7 @@ def _driver_major() -> int | None:
 
 
 def python_folders(command: Sequence[str], environment: Mapping[str, str]) -> list[Path]:
-    """Folders with the packages of the Python that runs `command`, then those of this one; none twice."""
+    """Return the package folders of the Python that runs `command`, then this interpreter's, without duplicates."""
     folders = []
     interpreter = _interpreter(command, environment)
     if interpreter is not None:
@@ -154,12 +153,12 @@ def python_folders(command: Sequence[str], environment: Mapping[str, str]) -> li
             )
             folders = asked.stdout.splitlines() if asked.returncode == 0 else []
         except (OSError, subprocess.TimeoutExpired):
-            pass  # the program itself will report what is wrong with its interpreter
+            pass  # the program itself will report a faulty interpreter
     return [Path(folder) for folder in dict.fromkeys([*folders, *filter(None, sys.path)])]
 
 
 def _interpreter(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
-    """The Python that runs the command: its first word, or the one in the first line of that script."""
+    """Return the Python that runs the command: its first word, or the interpreter in the script's first line."""
     program = shutil.which(command[0], path=environment.get("PATH")) if command else None
     if program is None:
         return None
@@ -176,14 +175,14 @@ def _interpreter(command: Sequence[str], environment: Mapping[str, str]) -> str 
 
 
 def candidates(environment: Mapping[str, str], packages: Iterable[Path]) -> Iterator[Cupti]:
-    """Every CUPTI of CUDA 12 or later on this host: of Python packages first, then of toolkits, the newest first."""
+    """Return every CUPTI of CUDA 12 or later on this host: Python packages first, then toolkits, newest first."""
     for folder in packages:
         wheels = [*sorted(folder.glob("nvidia/cu[1-9][0-9]"), reverse=True), folder / "nvidia" / "cuda_cupti"]
         cuda = [folder / "nvidia" / "cuda_runtime" / "include"]
         for wheel in wheels:
             yield from _at(wheel, (wheel / "include", *cuda), (wheel / "lib",))
         triton = folder / "triton" / "backends" / "nvidia"
-        if (triton / "include").is_dir():  # headers alone: the library is the one of a wheel beside it
+        if (triton / "include").is_dir():  # headers only: the library comes from a wheel next to it
             yield from _at(
                 triton, (triton / "include", *cuda), (*(one / "lib" for one in wheels), triton / "lib/cupti")
             )
@@ -202,7 +201,7 @@ def _numbers(path: Path) -> list[int]:
 
 
 def _at(root: Path, includes: Sequence[Path], libraries: Sequence[Path]) -> Iterator[Cupti]:
-    """The CUPTI of one place, if its headers are whole and a library of their major version lies next to them."""
+    """Return the CUPTI in one place if its headers are complete and a library of their major version is beside them."""
     own = next((folder for folder in includes if all((folder / name).is_file() for name in _OWN_HEADERS)), None)
     if own is None:
         return
@@ -223,10 +222,10 @@ def _at(root: Path, includes: Sequence[Path], libraries: Sequence[Path]) -> Iter
 
 
 def compiled(compiler: str, cupti: Cupti, elsewhere: Sequence[Path] = ()) -> Path:
-    """The injection library built against these headers by this compiler; one build for the same of all three.
+    """Return the injection library built by this compiler against these headers; one build per combination.
 
-    What these headers include and do not have is taken from the folders `elsewhere`. Two that build at once both
-    succeed: each puts a whole file in place. Raises UnavailableError with the compiler's first error.
+    Headers that are missing from these folders come from the folders `elsewhere`. Concurrent builds both succeed,
+    because each moves a complete file into place. Raises UnavailableError with the compiler's first error.
     """
     source = pkgutil.get_data(__package__, "injection.cpp")
     if source is None:
@@ -253,7 +252,7 @@ def _compiler_version(compiler: str) -> str:
 def _compile(compiler: str, cupti: Cupti, source: bytes, target: Path, elsewhere: Sequence[Path]) -> None:
     includes = [f"-I{folder}" for folder in cupti.includes] + [f"-idirafter{folder}" for folder in elsewhere]
     errors = b""
-    for runtime in (_OWN_RUNTIME, ()):  # without a static libstdc++ to be had, the host's
+    for runtime in (_OWN_RUNTIME, ()):  # if no static libstdc++ is available, use the host's
         command = [compiler, *_FLAGS, *includes, "-", "-o", str(target), *runtime, "-lpthread", "-ldl"]
         done = subprocess.run([*_LIMITED, *command], input=source, capture_output=True, check=False)
         if done.returncode == 0:

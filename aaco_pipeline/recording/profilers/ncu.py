@@ -1,6 +1,6 @@
-"""NVIDIA's Nsight Compute (`ncu`) beside a program: the metrics of each set, the command of a pass, reasons of failure.
+"""NVIDIA's Nsight Compute (`ncu`) for a program: the metrics of each set, the command of a pass, reasons of failure.
 
-Only counters are taken from these passes: ncu runs kernels one after another, and again for metrics that do not fit
+Only counters are taken from these passes: ncu runs kernels one after another, and repeatedly if the metrics do not fit
 into one pass, so its durations are not the program's. Its output is read by `aaco_pipeline.formats.ncu`.
 """
 
@@ -15,10 +15,10 @@ from typing import ClassVar, Final
 
 from aaco_pipeline.errors import UnavailableError, UsageError
 
-#: The file that a pass writes into its folder.
+#: Output file of a pass, within its folder.
 OUTPUT: Final = "ncu.csv"
 NAME: Final = "ncu"
-#: Its places when it is not on the path; of several releases the last by name is taken.
+#: Locations to search if it is not on the path; of several releases, the last by name is used.
 _INSTALLED: Final = ("/usr/local/cuda/bin/ncu", "/usr/local/cuda-*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 _ASK_SECONDS: Final = 60.0
 _TENSOR_PATHS: Final = ("fp64", "tf32_dst_fp32", "fp16", "bf16_dst_fp32", "fp8", "int8")
@@ -27,13 +27,13 @@ _VERSION: Final = re.compile(r"^Version (\S+)", re.MULTILINE)
 
 
 def _executed(*operations: str) -> tuple[str, ...]:
-    """Metrics of instructions by lane, switched-on lanes only; one of packed halves counts once."""
+    """Return metrics of instructions per lane, counting active lanes only; a packed-half instruction counts once."""
     return tuple(f"smsp__sass_thread_inst_executed_op_{operation}_pred_on.sum" for operation in operations)
 
 
-#: Metrics by set, for the same resources as the sets of AMD's counters. A GPU that lacks a metric is not asked for it.
+#: Metrics by set, for the same resources as the AMD counter sets. Metrics that a GPU lacks are not requested.
 METRIC_SETS: Final[Mapping[str, tuple[str, ...]]] = {
-    # Utilization of the device, and the kinds of instructions.
+    # Device utilization and instruction types.
     "basic": (
         "gpc__cycles_elapsed.max",
         "sm__cycles_active.sum",
@@ -57,7 +57,7 @@ METRIC_SETS: Final[Mapping[str, tuple[str, ...]]] = {
         "smsp__sass_data_bytes_mem_shared.sum",
         "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
     ),
-    # Operations by number format, on the vector units and on the tensor cores, and how busy both were.
+    # Operations by number format on the vector units and the tensor cores, and the utilization of both.
     "compute": (
         *_executed("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma", "integer"),
         *(f"sm__ops_path_tensor_src_{path}.sum" for path in _TENSOR_PATHS),
@@ -67,7 +67,7 @@ METRIC_SETS: Final[Mapping[str, tuple[str, ...]]] = {
         "smsp__thread_inst_executed.sum",
         "smsp__thread_inst_executed_pred_on.sum",
     ),
-    # Resident warps, and what kept the schedulers from issuing.
+    # Resident warps, and the reasons why the schedulers did not issue.
     "occupancy": (
         "sm__warps_active.sum",
         "sm__cycles_active.sum",
@@ -80,16 +80,16 @@ METRIC_SETS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Ncu:
-    """An ncu that answers, and the metrics that the GPU in use has, without their roll-ups (`.sum`)."""
+    """A working ncu, and the metrics available on the GPU in use, without their roll-ups (`.sum`)."""
 
     program: Path
     version: str
     metrics: frozenset[str]
 
     def of_sets(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The metrics of the sets, each once, that this GPU has.
+        """Return the metrics of the sets that this GPU has, without duplicates.
 
-        UsageError for an unknown set; UnavailableError when the GPU has none of a set's metrics.
+        Raises UsageError for an unknown set and UnavailableError if the GPU has none of a set's metrics.
         """
         wanted: dict[str, None] = {}
         for name in names:
@@ -104,11 +104,11 @@ class Ncu:
     def command(
         self, metrics: Sequence[str], folder: Path, program: Sequence[str], first: int | None = None
     ) -> tuple[str, ...]:
-        """The command that runs `program`, and every process it starts, and writes `OUTPUT` into `folder`.
+        """Return the command that runs `program` with all its child processes and writes `OUTPUT` into `folder`.
 
-        It counts all executions, or the `first` ones of each kernel; the others run as they are. Clocks stay unlocked,
-        because locking needs rights and no time is taken from this pass. Caches stay as the program left them, as on
-        AMD: ncu would empty them before each pass. Units are base units; names are the binary's, as in a trace.
+        It counts all executions, or the `first` ones of each kernel; the others run normally. Clocks stay unlocked,
+        because locking needs privileges and this pass is not timed. Caches are not flushed, as on AMD: by default ncu
+        would flush them before each pass. Units are base units; names are the binary's, as in a trace.
         """
         turns = "|".join(str(turn) for turn in range(1, (first or 0) + 1))
         few = ("--kernel-name-base", "mangled", "--kernel-id", f":::^({turns})$") if turns else ()
@@ -124,7 +124,7 @@ class Ncu:
 
 @dataclass(frozen=True)
 class Counting:
-    """The run that counts: ncu itself runs each kernel as often as the metrics need."""
+    """The counting run: ncu itself runs each kernel as often as the metrics need."""
 
     ncu: Ncu
     counters: tuple[str, ...]
@@ -139,11 +139,11 @@ class Counting:
         return self.ncu.command(self.counters, folder, program, self.first)
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """Nothing: the command line has it all."""
+        """Return no variables: the command line is sufficient."""
         return {}
 
     def why_failed(self, folder: Path, said: str) -> str | None:
-        """ncu's reason for not counting, from its file or its output; None when there is none."""
+        """Return ncu's reason for not counting, from its file or its output, or None."""
         try:
             with (folder / OUTPUT).open(errors="replace") as written:
                 said = "".join(line for line in written if line.startswith("==")) + said
@@ -153,15 +153,15 @@ class Counting:
 
 
 def counting(sets: str, first: int | None, environment: Mapping[str, str]) -> tuple[Counting]:
-    """The one run that counts all metrics of the sets, separated by commas. AacoError when it cannot be."""
+    """Return the single run that counts all metrics of the comma-separated sets. AacoError if that is impossible."""
     found = find(environment)
     return (Counting(found, found.of_sets(one.strip() for one in sets.split(",")), first),)
 
 
 def find(environment: Mapping[str, str] | None = None) -> Ncu:
-    """Find ncu on the path, or else where it is installed, and the GPU's metrics.
+    """Find ncu on the path or in its installation folders, and the GPU's metrics.
 
-    UnavailableError, in one line with the remedy, when there is none, or when it does not answer.
+    Raises UnavailableError, in one line with the remedy, if there is none or it does not answer.
     """
     known = os.environ if environment is None else environment
     found = shutil.which(NAME, path=known.get("PATH", os.defpath))
@@ -181,7 +181,7 @@ def find(environment: Mapping[str, str] | None = None) -> Ncu:
 
 
 def why_failed(said: str) -> str | None:
-    """Find in ncu's output the reason that it counted nothing, with the remedy; None when there is none."""
+    """Find the reason why ncu counted nothing in its output, with the remedy, or None."""
     if "ERR_NVGPUCTRPERM" in said:
         return (
             "counters: the driver keeps GPU counters to administrators; run as root, or load the driver with "
@@ -202,7 +202,7 @@ def _installed() -> Path | None:
 
 
 def _said(command: Sequence[str]) -> str:
-    """Output of a quick command; UnavailableError when it fails or does not end."""
+    """Return the output of a quick command; UnavailableError if it fails or does not end."""
     try:
         ended = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_ASK_SECONDS, check=False

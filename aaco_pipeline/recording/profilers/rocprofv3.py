@@ -1,7 +1,7 @@
-"""AMD's rocprofv3 around a program's traced run, and around one more run for each group of counters.
+"""AMD's rocprofv3 for a program: the traced run, and one further run for each group of counters.
 
-Its command, release by release, is built by `aaco_pipeline.resources.rocprofv3.command`; the counters of a set are
-grouped by `aaco_pipeline.resources.rocprofv3.counter_groups`.
+`aaco_pipeline.resources.rocprofv3.command` builds the command for each release;
+`aaco_pipeline.resources.rocprofv3.counter_groups` groups the counters of a set.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,24 +33,24 @@ _LONGEST_WORDS: Final = 300
 
 @dataclass(frozen=True)
 class Rocprofv3:
-    """The rocprofv3 of this host."""
+    """This host's rocprofv3."""
 
     tool: Path
     version: str
     release: Release
 
     def around(self, program: Sequence[str], folder: Path) -> tuple[str, ...]:
-        """The command of the base pass over `program`: kernels, HIP calls, memory copies and markers."""
+        """Return the command of the base pass over `program`: kernels, HIP calls, memory copies and markers."""
         return rocprofv3_command(self.release, BASE_PASS, folder, program, self.tool)
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """Nothing: the command line has it all."""
+        """Return no variables: the command line is sufficient."""
         return {}
 
     def counting(
         self, sets: str, first: int | None, known: Callable[[], CounterSets], environment: Mapping[str, str]
     ) -> "tuple[Counting, ...]":
-        """A run for each group of counters of the sets, on the GPUs of this host. AacoError when a set means none."""
+        """Return a run for each counter group of the sets on this host's GPUs. AacoError if a set has no counter."""
         if first is not None:
             raise UsageError("count_first: rocprofv3 counts every launch, and runs none of them again; leave it out")
         groups = known().groups(sets, stated(gpu_architecture(0)))
@@ -59,7 +59,7 @@ class Rocprofv3:
 
 @dataclass(frozen=True)
 class Counting:
-    """One run that counts one group of counters; kernels run one after another in it."""
+    """A run that counts one group of counters; its kernels run one after another."""
 
     profiler: Rocprofv3
     group: ProfilerPass
@@ -74,7 +74,7 @@ class Counting:
         return self.group.counters
 
     def around(self, program: Sequence[str], folder: Path) -> tuple[str, ...]:
-        """The command of the pass; writes the file of counters into the folder for releases that read one."""
+        """Return the command of the pass; write the counter file into the folder for releases that read one."""
         given = counter_input(self.profiler.release, self.group)
         if given is not None:
             (folder / given[0]).write_text(given[1])
@@ -84,7 +84,7 @@ class Counting:
         return {}
 
     def why_failed(self, folder: Path, said: str) -> str | None:
-        """The output file that rocprofv3 did not leave, with the last line of its output; None when it left all."""
+        """Return the output file that rocprofv3 did not write, with the last line of its output, or None."""
         expected = expected_outputs(self.profiler.release, self.group, None)
         missing = next((one for one in expected if next(folder.rglob(one), None) is None), None)
         if missing is None:
@@ -95,7 +95,7 @@ class Counting:
 
 
 def prepared(environment: Mapping[str, str], sys: Path = _SYS) -> Rocprofv3:
-    """Find this host's tool and its version. UnavailableError without one, or without a GPU that it sees."""
+    """Find this host's tool and its version. UnavailableError without one, or if it sees no GPU."""
     if not amd_cards(sys):
         raise UnavailableError(f"rocprofv3: this host has no AMD GPU (none in {sys}/class/drm)")
     tool = find_tool(environment)

@@ -1,1 +1,1 @@
-"""Measuring what this machine can do at best."""
+"""Measure this machine's performance ceilings."""

@@ -1,7 +1,7 @@
-"""Measures this machine's ceilings in fresh processes that hold the host's measurement slot.
+"""Measure this machine's ceilings in fresh processes that hold the host's measurement slot.
 
-Which kernels are run is `aaco_pipeline.resources.calibrate.kernels`; running them is
-`aaco_pipeline.resources.calibrate.worker`; keeping what comes of it is `aaco_pipeline.lake.calibrations`.
+`aaco_pipeline.resources.calibrate.kernels` chooses the kernels, `aaco_pipeline.resources.calibrate.worker` runs them,
+and `aaco_pipeline.lake.calibrations` stores the results.
 """
 
 import json
@@ -25,15 +25,15 @@ from aaco_pipeline.resources.measure.measurement_slot import last_line, measurem
 from aaco_pipeline.resources.progress import report_progress
 from aaco_pipeline.resources.toolchains.limited import ending
 
-#: For all numbers of threads together; starting the processes comes on top.
+#: Time budget for all thread counts together; starting the processes is extra.
 DEFAULT_SECONDS: Final = 16.0
-#: A process that takes this much longer than it was given is ended.
+#: A process that overruns its time by this much is killed.
 _PATIENCE: Final = 10
 _LEAST_PATIENCE_SECONDS: Final = 120.0
 _STEPS: Final = 1000
-#: Share of lost time from which a calibration is doubtful.
+#: Fraction of lost time above which a calibration is doubtful.
 NOISY_RATIO: Final = 0.02
-#: A ceiling whose windows reach this much less at the median is called unsteady.
+#: A ceiling is called unsteady if its median window falls short of the best by this fraction.
 UNSTEADY_RATIO: Final = 0.10
 _LATENCY: Final = "dram_latency"
 _NO_LATENCY: Final = "a chain of dependent loads needs compiled code, and nothing here is compiled"
@@ -44,7 +44,7 @@ _KERNEL_TEXTS: Final = {
     "copy": "NumPy copyto, one array read and one written",
 }
 
-#: Common names of resources that are not called by their own name in capitals.
+#: Display names of resources whose name is not simply their identifier in capitals.
 _SPOKEN: Final = {
     "vector": "arithmetic",
     "vector_integer": "arithmetic",
@@ -58,20 +58,20 @@ Outcome = dict[str, Any]
 
 
 def default_threads() -> tuple[int, ...]:
-    """One thread, as sessions on the CPU have by default, and as many as there are usable CPUs."""
+    """Return one thread, the default of CPU sessions, and the number of usable CPUs."""
     return tuple(sorted({1, len(os.sched_getaffinity(0))}))
 
 
 def this_machine() -> dict[str, str | None]:
-    """The facts that distinguish this machine and its state, as a calibration keeps them."""
+    """Return the facts that identify this machine and its state, as stored in a calibration."""
     return machine_of({(fact["category"], fact["key"]): fact["value"] for fact in host_facts()["facts"]})
 
 
 def calibrate(threads: Sequence[int], seconds: float, log: Callable[[str], None]) -> list[Calibration]:
-    """One calibration for each of `threads`, measured within about `seconds` together.
+    """Return one calibration for each of `threads`, measured within about `seconds` in total.
 
-    Waits for the host's measurement slot. UsageError for more threads than usable CPUs, UnavailableError when a
-    measured process fails or none of the ceilings could be measured.
+    Waits for the host's measurement slot. Raises UsageError if there are more threads than usable CPUs, and
+    UnavailableError if a measured process fails or no ceiling could be measured.
     """
     usable = os.sched_getaffinity(0)
     for count in threads:
@@ -91,7 +91,7 @@ def calibrate(threads: Sequence[int], seconds: float, log: Callable[[str], None]
 
 
 class _Progress:
-    """Report the progress of the whole calibration from that of one process."""
+    """Convert the progress of one process to progress of the whole calibration."""
 
     def __init__(self, place: int, places: int) -> None:
         self._place, self._places = place, places
@@ -137,7 +137,7 @@ def _calibrate(
     if not best:
         raise UnavailableError(f"nothing could be measured with {threads} threads: {outcomes[0].get('failed')}")
     for outcome in outcomes:
-        outcome.pop("model", None)  # the path of a file that is gone
+        outcome.pop("model", None)  # the path of a deleted file
     usual = DEFAULT_SECONDS / 2
     quick = [f"quick: {seconds:.3g} s of measuring, where {usual:.3g} s and more are usual"] if seconds < usual else []
     return Calibration(
@@ -158,7 +158,7 @@ def _calibrate(
 
 
 def best_outcomes(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The best measurement of each resource and number format, in the order they were made."""
+    """Return the best measurement of each resource and number format, in measurement order."""
     measured = [outcome for outcome in outcomes if "outcome" in outcome]
     order = {_resource(outcome): place for place, outcome in reversed(list(enumerate(measured)))}
     grouped = groupby(sorted(measured, key=lambda outcome: order[_resource(outcome)]), key=_resource)
@@ -166,20 +166,20 @@ def best_outcomes(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def shortfall(outcome: Outcome) -> float:
-    """Shortfall of a measurement's median window below its best, as a share of the best."""
+    """Return how far a measurement's median window falls below its best, as a fraction of the best."""
     return 1.0 - float(outcome["outcome"]["median"]) / float(outcome["outcome"]["best"])
 
 
 def rounds_spread(outcome: Outcome) -> float | None:
-    """Shortfall of a measurement's second best round below the best, as a share; null when there is one round."""
+    """Return how far the second-best round falls below the best, as a fraction of the best; null for a single round."""
     rounds = sorted(outcome["outcome"]["rounds"], reverse=True)
     return 1.0 - rounds[1] / rounds[0] if len(rounds) > 1 else None
 
 
 def reservations(best: Sequence[Outcome], noise: Mapping[str, Mapping[str, float | None]]) -> list[str]:
-    """Reasons to doubt the ceilings: lost time, rounds that do not agree, windows that mostly fell short.
+    """Return reasons to doubt the ceilings: lost time, disagreeing rounds, windows that mostly fell short.
 
-    Nothing is corrected for it: a disturbed ceiling is one that the machine did reach, and may be too low.
+    Nothing is corrected: a disturbed ceiling was still reached by the machine, but may be too low.
     """
     found = []
     for name, meaning in (
@@ -210,14 +210,14 @@ def reservations(best: Sequence[Outcome], noise: Mapping[str, Mapping[str, float
 
 
 def resource_name(outcome: Outcome) -> str:
-    """The common name of a resource: `arithmetic fp32`, `matrix bf16`, `L2`, `DRAM`."""
+    """Return the display name of a resource: `arithmetic fp32`, `matrix bf16`, `L2`, `DRAM`."""
     resource, dtype = outcome["resource"], outcome["dtype"]
     spoken = _SPOKEN.get(resource, resource.upper())
     return f"{spoken} {dtype}" if dtype else spoken
 
 
 def what_was_run(outcome: Outcome, threads: int | None, *, briefly: bool = False) -> str:
-    """The kernel and its size in words; briefly, without its arrays. A GPU's kernel describes itself."""
+    """Describe the kernel and its size; the brief form omits its arrays. GPU kernels provide their own description."""
     if threads is None:
         return str(outcome["kernel"])
     if outcome["kernel"] in ("runtime", "product"):
@@ -245,7 +245,7 @@ def _ceiling(outcome: Outcome, threads: int, date: str) -> Ceiling:
 
 
 def failures(outcomes: Sequence[Outcome], best: Sequence[Outcome], separator: str) -> dict[str, str]:
-    """The reason for each resource that no kernel could measure, by resource and number format."""
+    """Return why no kernel could measure a resource, by resource and number format."""
     measured = {_resource(outcome) for outcome in best}
     return {
         separator.join(filter(None, _resource(outcome))): str(outcome["failed"])
@@ -255,7 +255,7 @@ def failures(outcomes: Sequence[Outcome], best: Sequence[Outcome], separator: st
 
 
 def _cpu_features() -> frozenset[str]:
-    """The features that the kernel states for the first CPU."""
+    """Return the features that the Linux kernel lists for the first CPU."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -267,7 +267,7 @@ def _cpu_features() -> frozenset[str]:
 def _run(
     job: Mapping[str, Any], process: kernels.Process, folder: Path, slot: int, tell: Callable[[float], None]
 ) -> dict[str, Any]:
-    """Run one fresh process, which inherits the measurement slot and dies with this one; return its result."""
+    """Run one fresh process, which inherits the measurement slot and ends with this one; return its result."""
     job_file, result_file = folder / "job.json", folder / "result.json"
     job_file.write_text(json.dumps(job))
     result_file.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """Measure a GPU's ceilings with a compiled program, in a fresh process that holds the host's measurement slot.
 
-The kernels are `gpu_roofs.hip`, beside this module. Calibrating the processor is
+The kernels are in `gpu_roofs.hip`, in this folder. Processors are calibrated by
 `aaco_pipeline.resources.calibrate.calibration`.
 """
 
@@ -26,7 +26,7 @@ from aaco_pipeline.resources.progress import report_progress
 from aaco_pipeline.resources.toolchains.limited import ending, run_limited
 
 SOURCE: Final = Path(__file__).with_name("gpu_roofs.hip")
-#: HIP's names as CUDA's, for nvcc.
+#: Maps HIP names to CUDA names, for nvcc.
 NAMES: Final = Path(__file__).parents[1] / "targets" / "gpu" / "include"
 ROUNDS: Final = 4
 _TOOLKIT: Final = "/usr/local/cuda/bin"
@@ -39,13 +39,13 @@ _LIBRARIES: Final = {
 
 @dataclass(frozen=True)
 class GpuCompiler:
-    """A compiler that makes the program for the GPU of this machine: `nvcc` or `hipcc`."""
+    """A compiler that builds the program for this machine's GPU: `nvcc` or `hipcc`."""
 
     name: str
     program: Path
 
     def compiling(self, program: Path) -> tuple[str, ...]:
-        """The command that compiles the source to `program`."""
+        """Return the command that compiles the source to `program`."""
         if self.name == "nvcc":
             own: tuple[str, ...] = ("-x", "cu", "-arch=native", "-I", str(NAMES))
         else:
@@ -53,11 +53,11 @@ class GpuCompiler:
         return (str(self.program), *own, "-O3", "-std=c++17", str(SOURCE), "-o", str(program), "-ldl")
 
     def measuring(self, program: Path, device: int, seconds: float, result: Path) -> tuple[str, ...]:
-        """The command that measures within about `seconds` and writes what `read_result` reads."""
+        """Return the command that measures for about `seconds` and writes the output that `read_result` reads."""
         return (str(program), str(device), f"{seconds:g}", str(ROUNDS), str(result), *self.libraries())
 
     def libraries(self) -> tuple[str, ...]:
-        """Under which names the vendor's library of products is tried: as the loader finds it, then by place."""
+        """Return the names to try for the vendor's matrix library: first as the loader finds it, then by path."""
         names = _LIBRARIES[self.name]
         roots = dict.fromkeys((self.program.resolve().parents[1], Path(_TOOLKIT).parent, Path(_ROCM).parent))
         wheels = (folder for place in sys.path for folder in Path(place).glob("nvidia/*/lib"))
@@ -66,7 +66,7 @@ class GpuCompiler:
 
 
 def find_compiler(environment: Mapping[str, str] | None = None) -> GpuCompiler:
-    """hipcc, or else nvcc, of the path or where ROCm and CUDA install them; UnavailableError when there is neither."""
+    """Return hipcc, or else nvcc, from the path or the ROCm and CUDA install folders. UnavailableError if neither."""
     known = os.environ if environment is None else environment
     path = known.get("PATH", os.defpath)
     for name, place in (("hipcc", _ROCM), ("nvcc", _TOOLKIT)):
@@ -80,9 +80,9 @@ def find_compiler(environment: Mapping[str, str] | None = None) -> GpuCompiler:
 
 
 def read_result(text: str) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
-    """Read the program's output: the device, and each measurement.
+    """Read the program's output: the device and each measurement.
 
-    UnavailableError when it says that it failed, or says nothing of a device.
+    Raises UnavailableError if the program reports a failure or no device.
     """
     documents = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     failed = next((one["failed"] for one in documents if "failed" in one and "resource" not in one), None)
@@ -94,16 +94,15 @@ def read_result(text: str) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
     return device, [one for one in documents if "resource" in one]
 
 
-#: Time of measuring; compiling, and choosing among the kernels of a library, come on top.
+#: Measuring time; compilation and the choice among a library's kernels are extra.
 DEFAULT_SECONDS: Final = 20.0
-#: Ends only what waits forever, however busy the machine is.
+#: Only ends processes that hang, however busy the machine is.
 _COMPILE_SECONDS: Final = 3_600.0
 _SPARE_SECONDS: Final = 120.0
-#: Architectures on which the kernels of `_TO_PROVE` were seen to do what they are named after: by counters all bytes of
-#: the one for L1 and 99 in 100 of the one for L2 were hits there, and pairs of halves reached 98.5 % of what is
-#: published (benchmarks/live/h200_roofs.py).
+#: Architectures on which the kernels of `_TO_PROVE` were confirmed: by counters, all bytes of the L1 kernel and 99 % of
+#: the L2 kernel were hits, and packed halves reached 98.5 % of the published rate (benchmarks/live/h200_roofs.py).
 _PROVEN_ON: Final = frozenset({"sm_90"})
-#: Measurements that are no roof yet on other architectures, by resource and type.
+#: Measurements not yet accepted as ceilings on other architectures, by resource and type.
 _TO_PROVE: Final[Mapping[tuple[str, str | None], str]] = {
     ("vl1d", None): "its kernel is proven to read from L1 on sm_90 alone",
     ("l2", None): "its kernel is proven to read from L2 on sm_90 alone",
@@ -112,10 +111,10 @@ _TO_PROVE: Final[Mapping[tuple[str, str | None], str]] = {
 
 
 def calibrate_gpu(device: int, seconds: float, log: Callable[[str], None]) -> Calibration:
-    """Measure the ceilings of the GPU with that number, as its runtime counts them, within about `seconds`.
+    """Measure the ceilings of one GPU, by its number in the vendor's runtime, within about `seconds`.
 
-    Waits for the host's measurement slot. UnavailableError when there is no compiler, no such GPU, or nothing could be
-    measured.
+    Waits for the host's measurement slot. Raises UnavailableError if there is no compiler or no such GPU, or nothing
+    could be measured.
     """
     compiler = find_compiler()
     with tempfile.TemporaryDirectory(prefix="aaco-calibrate-") as name:
@@ -132,7 +131,7 @@ def calibrate_gpu(device: int, seconds: float, log: Callable[[str], None]) -> Ca
 def calibration_of(
     about: Mapping[str, Any], measurements: Sequence[Mapping[str, Any]], host: str | None, date: str
 ) -> Calibration:
-    """The calibration that the program's device and measurements make; UnavailableError when none succeeded."""
+    """Build the calibration from the program's device and measurements; UnavailableError if none succeeded."""
     outcomes = [_outcome(one, about["arch"]) for one in measurements]
     best = best_outcomes(outcomes)
     if not best:
@@ -182,7 +181,7 @@ def _measured(
 
 
 def _outcome(measurement: Mapping[str, Any], architecture: str) -> Outcome:
-    """A measurement as those of the CPU are kept: best and median window in its unit, and the best of each round."""
+    """Convert a measurement to the CPU format: best and median window in its unit, and the best of each round."""
     kept = {name: measurement[name] for name in ("resource", "dtype", "kernel")}
     unproven = None
     if architecture not in _PROVEN_ON:

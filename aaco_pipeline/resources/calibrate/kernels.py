@@ -1,7 +1,7 @@
-"""Choose the kernels that find this machine's ceilings: their sizes, their CPUs and their processes.
+"""Choose the kernels that measure this machine's ceilings: their sizes, their CPUs and their processes.
 
-The sizes follow from the caches that the kernel states. Running the kernels is
-`aaco_pipeline.resources.calibrate.worker`; what comes of it is `aaco_pipeline.resources.calibrate.calibration`.
+The sizes follow from the caches that the Linux kernel reports. `aaco_pipeline.resources.calibrate.worker` runs the
+kernels; `aaco_pipeline.resources.calibrate.calibration` processes the results.
 """
 
 import re
@@ -14,21 +14,21 @@ from aaco_pipeline.resources.host.kernel_files import Cache, cpu_list, text_of
 
 _CPUS: Final = Path("/sys/devices/system/cpu")
 _MEMORY: Final = Path("/proc/meminfo")
-#: Sides of square matrices. A processor of many threads needs larger ones to have work for all.
+#: Side lengths of square matrices. Processors with many threads need larger ones to keep all threads busy.
 _SIDES: Final = (256, 512, 1024, 2048, 4096)
 _SIDES_AT_ONCE: Final = 3
 _FEW_THREADS: Final = 4
-#: Share of a cache that a working set may take; the rest is left to whatever else is in it.
+#: Fraction of a cache that a working set may take; the rest is left for other data.
 _L1_SHARE: Final = 2 / 3
 _CACHE_SHARE: Final = 1 / 2
-#: A working set this much larger than the next smaller cache is served mostly by the level meant.
+#: A working set this many times larger than the next smaller cache is mostly served by the intended level.
 _OUTGROWN: Final = 2
 _DRAM_FACTOR: Final = 8
 _LEAST_DRAM_BYTES: Final = 256 << 20
-#: Share of the memory that is free now which the largest working set may take.
+#: Fraction of the currently free memory that the largest working set may take.
 _MEMORY_SHARE: Final = 1 / 4
 #: OpenBLAS's name for its AVX-512 kernels, and the features that they require. On some processors with these features
-#: it chooses older kernels of half the width by itself.
+#: it selects older kernels of half the width by default.
 _WIDE_CORE: Final = "SkylakeX"
 _WIDE_FEATURES: Final = frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"})
 
@@ -37,7 +37,7 @@ Reasons = dict[str, str]
 
 @dataclass(frozen=True)
 class Process:
-    """One measured process: its display name, the variables added to its environment, and its share of the time."""
+    """One measured process: its display name, its additional environment variables, and its share of the time."""
 
     name: str
     environment: Mapping[str, str]
@@ -46,7 +46,7 @@ class Process:
 
 
 def cpus_in_order(usable: Collection[int], folder: Path = _CPUS) -> list[int]:
-    """The usable CPUs, one of each core before the second of any, so that few threads do not share a core."""
+    """Return the usable CPUs, one per core before the second of any core, so that few threads do not share a core."""
     taken: set[frozenset[int]] = set()
     first: list[int] = []
     later: list[int] = []
@@ -57,17 +57,17 @@ def cpus_in_order(usable: Collection[int], folder: Path = _CPUS) -> list[int]:
 
 
 def cores_of(usable: Collection[int], folder: Path = _CPUS) -> int:
-    """Number of cores that the usable CPUs belong to."""
+    """Return the number of cores that the usable CPUs belong to."""
     return len({_core_of(cpu, folder) for cpu in usable})
 
 
 def _core_of(cpu: int, folder: Path) -> frozenset[int]:
-    """The CPUs of a CPU's core; itself alone where the kernel does not list them."""
+    """Return the CPUs of a CPU's core; only the CPU itself if the Linux kernel does not list them."""
     return cpu_list(text_of(folder / f"cpu{cpu}/topology/thread_siblings_list") or "") or frozenset({cpu})
 
 
 def available_bytes(file: Path = _MEMORY) -> int | None:
-    """Memory that can be had without swapping, as the kernel states it."""
+    """Return the memory available without swapping, as the Linux kernel reports it."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB$", text_of(file) or "", re.MULTILINE)
     return None if found is None else int(found[1]) << 10
 
@@ -75,10 +75,10 @@ def available_bytes(file: Path = _MEMORY) -> int | None:
 def working_sets(
     known: Sequence[Cache], cpus: Sequence[int], memory_bytes: int | None
 ) -> tuple[dict[str, int], Reasons]:
-    """Bytes for each thread to work on, by the level of memory that then serves it, and why others have none.
+    """Return the bytes per thread for each memory level, and the reasons why levels have none.
 
-    A set takes two thirds of the L1, half of a thread's part of the L2 and L3, and eight times the largest caches of
-    all threads in DRAM. A level is left out where that would not outgrow the level before it.
+    A working set takes two thirds of the L1, half of a thread's share of the L2 and L3, and in DRAM eight times the
+    largest caches of all threads. A level is left out if its set would not outgrow the previous level.
     """
     sets: dict[str, int] = {}
     why: Reasons = {}
@@ -111,10 +111,10 @@ def working_sets(
 
 
 def processes(sets: Mapping[str, int], threads: int, features: Collection[str], models: Path) -> list[Process]:
-    """The measured processes for one number of threads.
+    """Return the measured processes for one number of threads.
 
-    The runtime and the BLAS library keep threads that wait in a loop for a while, so they are not in one process; in
-    that of the memory, the library must not start threads of its own.
+    The runtime and the BLAS library keep idle threads spinning for a while, so they run in separate processes; in the
+    memory process, the library must not start threads of its own.
     """
     plain = blas_threads(threads)
     wide = {"OPENBLAS_CORETYPE": _WIDE_CORE} if set(features) >= _WIDE_FEATURES else {}
@@ -131,13 +131,13 @@ def processes(sets: Mapping[str, int], threads: int, features: Collection[str], 
 
 
 def blas_threads(threads: int) -> dict[str, str]:
-    """The variables that set the number of threads of the BLAS libraries that NumPy may have been built with."""
+    """Return the variables that set the thread count of the BLAS libraries that NumPy may be built with."""
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
     return dict.fromkeys(names, str(threads))
 
 
 def sides_for(threads: int) -> tuple[int, ...]:
-    """Three sides of matrices, larger by half the growth of the threads: so each has as much work as one alone."""
+    """Return three matrix sides that grow with the thread count, so that each thread has enough work."""
     first = 0
     while first + _SIDES_AT_ONCE < len(_SIDES) and threads >= _FEW_THREADS ** (first + 1):
         first += 1
@@ -147,8 +147,8 @@ def sides_for(threads: int) -> tuple[int, ...]:
 def memory_measurements(sets: Mapping[str, int]) -> tuple[dict[str, Any], ...]:
     """List the measurements of each level.
 
-    `read` and `update` run inside one call of NumPy for a whole window and so also serve small sets. `scale` and
-    `copy` take a call each time, which is too dear for sets that are through within microseconds.
+    `read` and `update` run a whole window in one NumPy call and so also work for small sets. `scale` and `copy` need
+    one call per repeat, which is too expensive for sets that take only microseconds.
     """
     kernels = {
         "l1": ("read",),
@@ -164,7 +164,7 @@ def memory_measurements(sets: Mapping[str, int]) -> tuple[dict[str, Any], ...]:
 
 
 def runtime_measurements(sides: Sequence[int], models: Path) -> tuple[dict[str, Any], ...]:
-    """ONNX Runtime's matrix products of each side and number format; their models lie in the folder `models`."""
+    """Return ONNX Runtime's matrix products for each side and number format; their models are in folder `models`."""
     return tuple(
         {
             "resource": "vector_integer" if kind.integer else "vector",
@@ -183,7 +183,7 @@ def runtime_measurements(sides: Sequence[int], models: Path) -> tuple[dict[str, 
 
 
 def product_measurements(sides: Sequence[int], label: str) -> tuple[dict[str, Any], ...]:
-    """NumPy's matrix products of each side, in both floating-point formats."""
+    """Return NumPy's matrix products for each side, in both floating-point formats."""
     return tuple(
         {
             "resource": "vector",
@@ -201,7 +201,7 @@ def product_measurements(sides: Sequence[int], label: str) -> tuple[dict[str, An
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product of ONNX Runtime: formats of the given matrix, the constant one and the result."""
+    """A matrix product of ONNX Runtime: the formats of the input matrix, the constant matrix and the result."""
 
     dtype: str
     operator: str
@@ -219,14 +219,14 @@ PRODUCTS: Final = (
 
 
 def model_name(dtype: str, side: int) -> str:
-    """File name of the model that multiplies by a constant matrix of that side."""
+    """Return the file name of the model that multiplies by a constant matrix of that side."""
     return f"{dtype}-{side}.onnx"
 
 
 def write_models(folder: Path, sides: Collection[int]) -> None:
-    """The models of `runtime_measurements`: one product each, by a constant matrix of random numbers.
+    """Write the models of `runtime_measurements`: one product each, with a constant matrix of random numbers.
 
-    Constant, because weights are, and the runtime may arrange them beforehand.
+    The matrix is constant because weights are, and the runtime may pack them in advance.
     """
     import numpy as np
     from onnx import helper, numpy_helper
@@ -251,7 +251,7 @@ def write_models(folder: Path, sides: Collection[int]) -> None:
 
 
 def cache_documents(known: Sequence[Cache]) -> list[dict[str, Any]]:
-    """The caches for a calibration's file: level, bytes of one, how many there are, CPUs that share one."""
+    """Return the caches for a calibration's file: level, bytes of each, count, and CPUs that share one."""
     return [
         {
             "level": cache.level,

@@ -1,12 +1,13 @@
-"""The measured process of a calibration: runs small kernels as fast as they go and writes how fast that was.
+"""The measured process of a calibration: runs small kernels at full speed and records their rates.
 
 Started by `aaco_pipeline.resources.calibrate.calibration` as `python -P worker.py JOB.json RESULT.json PARENT_PID`. It
 imports only the standard library, NumPy and ONNX Runtime, and is one file for the same reason as the measured process
 of a session (`aaco_pipeline.resources.measure.inference_worker`). Which kernels are run over which sizes is
 decided in `aaco_pipeline.resources.calibrate.kernels`; nothing is judged here.
 
-A kernel is timed in windows of a millisecond or two, many in a round, and the rounds go over all kernels in turn: a
-disturbance of a second spoils a round, not a kernel. Progress goes to standard output, one JSON object a line.
+A kernel is timed in windows of one or two milliseconds, many per round, and each round covers all kernels in turn: a
+disturbance of a second affects one round, not one kernel. Progress is written to standard output, one JSON object per
+line.
 """
 
 import ctypes
@@ -29,28 +30,28 @@ _PR_SET_PDEATHSIG: Final = 1
 _WINDOW_NS: Final = 1_500_000
 _ROUND_NS: Final = 60_000_000
 _FEWEST_WINDOWS: Final = 4
-#: A round is worth having only if there is another to compare it with.
+#: At least two rounds are needed for a comparison.
 _FEWEST_ROUNDS: Final = 2
 _STEADY_ROUNDS: Final = 3
-#: A resource is settled when its two best rounds agree to this share.
+#: A resource is settled once its two best rounds agree to within this fraction.
 SETTLED_WITHIN: Final = 0.02
 _PAGE: Final = 4096
 _HUGE_PAGE: Final = 2 << 20
 _LINE: Final = 64
-#: Between two kernels, so that threads of the runtime and of the library which still wait in a loop go to sleep.
+#: Pause between two kernels, so that spinning threads of the runtime and the library go to sleep.
 _PAUSE_SECONDS: Final = 0.005
 
 Doubles = npt.NDArray[np.float64]
 Times = tuple[int, int]
 Value = TypeVar("Value")
-#: A function that runs a number of repeats, and the bytes of one.
+#: A function that runs a number of repeats, and the bytes of one repeat.
 Task = tuple[Callable[[int], None], float]
 
 
 class Kernel:
-    """Something to be timed: `window(repeats)` runs it and gives when it started and ended; `work` is of one repeat.
+    """A timed kernel: `window(repeats)` runs it and returns start and end; `work` is the amount per repeat.
 
-    `lasts(repeats)` is how long it runs without the time that threads take to start together.
+    `lasts(repeats)` is its run time without the time that threads take to start together.
     """
 
     def __init__(self, window: Callable[[int], Times], work: float, lasts: Callable[[int], int] | None = None) -> None:
@@ -61,10 +62,10 @@ class Kernel:
         self.rounds: list[list[float]] = []
 
     def prepare(self) -> None:
-        """Run once unseen, then find how many repeats make a window."""
+        """Run once untimed, then find how many repeats make a window."""
         self.window(1)
         while True:
-            # The quickest of three: one that was interrupted would make windows too short for good.
+            # The quickest of three: an interrupted one would make all windows too short.
             lasted = max(1, min(self._lasts(self.repeats) for _ in range(3)))
             if lasted >= _WINDOW_NS // 2 or self.repeats >= 1 << 24:
                 self.repeats = max(1, round(self.repeats * _WINDOW_NS / lasted))
@@ -76,7 +77,7 @@ class Kernel:
         return end - start
 
     def run_round(self) -> None:
-        """Time windows until the round is full, and keep their rates in work per second."""
+        """Time windows until the round is full, and store their rates in work per second."""
         time.sleep(_PAUSE_SECONDS)
         self.window(1)
         rates: list[float] = []
@@ -88,7 +89,7 @@ class Kernel:
         self.rounds.append(rates)
 
     def outcome(self) -> dict[str, Any]:
-        """Best and median rate, their scatter, the best of each round."""
+        """Return the best and the median rate, the scatter, and the best of each round."""
         rates = [rate for one in self.rounds for rate in one]
         return {
             "best": max(rates),
@@ -103,15 +104,15 @@ class Kernel:
 def main(arguments: list[str]) -> int:
     job_path, result, parent = Path(arguments[0]), Path(arguments[1]), int(arguments[2])
     _die_with_parent(parent)
-    sys.setswitchinterval(1e-5)  # a thread that comes out of a kernel waits no longer than that for the interpreter
+    sys.setswitchinterval(1e-5)  # limits how long a thread that returns from a kernel waits for the interpreter
     result.write_text(json.dumps(measure(json.loads(job_path.read_text()))))
     return 0
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Run all kernels of the job in rounds, until all resources are settled or the time is over.
+    """Run all kernels of the job in rounds, until all resources are settled or the time is up.
 
-    Each item of `measurements` comes back with its `outcome`, or with `failed`, the reason why it has none.
+    Each item of `measurements` is returned with its `outcome`, or with the reason in `failed`.
     """
     noise = _Noise()
     begun = time.perf_counter()
@@ -149,7 +150,7 @@ def _resource(item: dict[str, Any]) -> tuple[str, str | None]:
 
 
 def _settled(items: Sequence[dict[str, Any]], kernels: Sequence[Kernel | str]) -> set[tuple[str, str | None]]:
-    """Resources whose two best rounds agree, whichever kernel reached them, and those that no kernel can measure."""
+    """Return the resources whose two best rounds agree, for any kernels, and those that no kernel can measure."""
     settled = set()
     for resource in {_resource(item) for item in items}:
         mine = [
@@ -165,7 +166,7 @@ def _settled(items: Sequence[dict[str, Any]], kernels: Sequence[Kernel | str]) -
 
 
 def _made(job: dict[str, Any]) -> list[Kernel | str]:
-    """The kernels, ready to be timed, each in the place of its measurement; where there is none, the reason."""
+    """Prepare the kernels for timing, each at the index of its measurement, with a reason for each that failed."""
     items = job["measurements"]
     crew = None
     made: list[Kernel | str] = []
@@ -190,7 +191,7 @@ def _made(job: dict[str, Any]) -> list[Kernel | str]:
 
 
 def _runtime_kernel(item: dict[str, Any], job: dict[str, Any]) -> Kernel:
-    """ONNX Runtime's matrix product with constant weights, as a model has them; inputs and output stay bound."""
+    """ONNX Runtime's matrix product with constant weights, as in a model; inputs and output stay bound."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -205,7 +206,7 @@ def _runtime_kernel(item: dict[str, Any], job: dict[str, Any]) -> Kernel:
     held = (given, output)
 
     def window(repeats: int) -> Times:
-        assert held  # the runtime keeps addresses only
+        assert held  # the runtime stores only addresses
         start = time.perf_counter_ns()
         for _ in range(repeats):
             session.run_with_iobinding(binding)
@@ -215,7 +216,7 @@ def _runtime_kernel(item: dict[str, Any], job: dict[str, Any]) -> Kernel:
 
 
 def _product_kernel(item: dict[str, Any]) -> Kernel:
-    """NumPy's matrix product, which is the product of the BLAS library it was built with."""
+    """NumPy's matrix product, computed by the BLAS library that NumPy was built with."""
     side = item["side"]
     one, other = _matrix(side, item["input_dtype"], seed=1), _matrix(side, item["input_dtype"], seed=2)
     output = np.empty((side, side), item["input_dtype"])
@@ -230,7 +231,7 @@ def _product_kernel(item: dict[str, Any]) -> Kernel:
 
 
 def _matrix(side: int, dtype: str, seed: int) -> npt.NDArray[Any]:
-    """Random numbers: constant ones let a processor save power and run faster than it does on real data."""
+    """Return random numbers: with constant data a processor may save power and run faster than on real data."""
     random = np.random.default_rng(seed)
     if dtype.startswith("float"):
         return random.standard_normal((side, side), np.float32).astype(dtype)
@@ -242,7 +243,7 @@ def _matrix(side: int, dtype: str, seed: int) -> npt.NDArray[Any]:
 
 
 class _Crew:
-    """One thread for each CPU, held there, with memory of its own that it touched first."""
+    """One thread per CPU, pinned to it, with memory that this thread touched first."""
 
     def __init__(self, cpus: Sequence[int], largest_bytes: int) -> None:
         self._cpus = list(cpus)
@@ -254,7 +255,7 @@ class _Crew:
         self._on_all(furnish)
 
     def kernel(self, item: dict[str, Any]) -> Kernel:
-        """The same kernel for each thread. A window lasts from the first one's start to the last one's end."""
+        """The same kernel on each thread. A window lasts from the first thread's start to the last thread's end."""
         make, size = _MEMORY_KERNELS[item["kernel"]], item["thread_bytes"]
         tasks = [make(room, size) for room in self._rooms]
 
@@ -282,12 +283,12 @@ class _Crew:
         return Kernel(window, sum(work for _, work in tasks), lasts)
 
     def _on_all(self, do: Callable[[int], None]) -> None:
-        """Call `do` once on each CPU at the same time; an error in a thread is raised here."""
+        """Call `do` once on each CPU at the same time; re-raise an error from a thread."""
         errors: list[BaseException] = []
 
         def held(place: int) -> None:
             try:
-                os.sched_setaffinity(0, {self._cpus[place]})  # of this thread alone
+                os.sched_setaffinity(0, {self._cpus[place]})  # applies to this thread only
                 do(place)
                 _Noise.ended_threads_ns += _run_delay("/proc/thread-self/schedstat") or 0
             except Exception as error:  # noqa: BLE001  (raised again below, in the thread that asked)
@@ -303,9 +304,9 @@ class _Crew:
 
 
 def _room(size: int) -> Doubles:
-    """Memory for a working set of `size` bytes, all written once.
+    """Allocate a working set of `size` bytes and write all of it once.
 
-    It begins at a huge page: the small pages before it were measured to make even the L1 slower by a third.
+    It begins at a huge page: with small pages in front, even the L1 was measured to be a third slower.
     """
     size += 2 * _PAGE
     raw = np.empty(size + _HUGE_PAGE, np.uint8)
@@ -316,17 +317,16 @@ def _room(size: int) -> Doubles:
 
 
 def _pair(room: Doubles, first: int, second: int) -> tuple[Doubles, Doubles]:
-    """Two arrays of `first` and `second` numbers: one begins where a page does, the other half a page from there.
+    """Allocate two arrays of `first` and `second` numbers: one page-aligned, the other offset by half a page.
 
-    Equal places in two arrays then are not equal in their low address bits, on which loads and stores get in each
-    other's way.
+    Elements at the same index then differ in their low address bits, which avoids conflicts between loads and stores.
     """
     begin = -(-first * 8 // _PAGE) * (_PAGE // 8) + _PAGE // 16
     return room[:first], room[begin : begin + second]
 
 
 def _read(room: Doubles, size: int) -> Task:
-    """s = Σ x·y: reads both arrays, keeps nothing. One call of NumPy runs all repeats, in the BLAS library."""
+    """s = Σ x·y: reads both arrays and writes nothing. One NumPy call runs all repeats, in the BLAS library."""
     count = size // 2 // _LINE * _LINE // 8
     pair = _pair(room, count, count)
     sums: list[Doubles] = [np.empty(1)]
@@ -341,11 +341,11 @@ def _read(room: Doubles, size: int) -> Task:
 
 
 def _update(room: Doubles, size: int) -> Task:
-    """y = x + y: reads both arrays and writes one, whose lines are in the cache already.
+    """y = x + y: reads both arrays and writes one, whose lines are already in the cache.
 
-    One call of NumPy runs all repeats: it sums rows of a view, each row beginning a line behind the one before. The
-    view returns to the beginning after `rows` repeats, so that x stays as large as it was meant to be. That y is
-    first set to zero in each call is not counted.
+    One NumPy call runs all repeats: it sums the rows of a view, each row starting one cache line after the previous
+    one. The view wraps around after `rows` repeats, so that x keeps its intended size. Setting y to zero first in each
+    call is not counted.
     """
     rows = max(2, size // 8 // _LINE)
     count = (size - rows * _LINE) // 2 // _LINE * _LINE // 8
@@ -362,7 +362,7 @@ def _update(room: Doubles, size: int) -> Task:
 
 
 def _scale(room: Doubles, size: int) -> Task:
-    """x = 1·x in place: reads and writes the same lines."""
+    """x = 1·x in place: reads and writes the same cache lines."""
     x = room[: size // 8]
 
     def run(repeats: int) -> None:
@@ -390,9 +390,9 @@ _MEMORY_KERNELS: Final = {"read": _read, "update": _update, "scale": _scale, "co
 
 
 class _Noise:
-    """Read disturbances: time that threads of this process waited for a CPU, pressure, time taken by other guests."""
+    """Read disturbances: time that this process's threads waited for a CPU, CPU pressure, and stolen time."""
 
-    #: Waits of threads that have ended, whose own files are gone.
+    #: Waits of ended threads, whose own files are gone.
     ended_threads_ns = 0
 
     def __init__(self) -> None:
@@ -410,11 +410,11 @@ class _Noise:
         }
 
     def document(self) -> dict[str, float | None]:
-        """Shares since the beginning, 0..1; null where the kernel has no figures.
+        """Return the fractions since the beginning, 0..1; null if the Linux kernel has no figures.
 
-        `run_delay_ratio`: of the time in which threads of this process wanted a CPU, the part in which they waited for
-        one. `pressure_ratio`: of the clock's time, that in which any task of the host waited. `steal_ratio`: of the
-        host's CPU time, what its hypervisor gave to others.
+        `run_delay_ratio`: of the time in which this process's threads wanted a CPU, the fraction spent waiting for one.
+        `pressure_ratio`: the fraction of wall-clock time in which any task of the host waited. `steal_ratio`: the
+        fraction of the host's CPU time that its hypervisor gave to other guests.
         """
         after = self._read()
         past = {
@@ -435,7 +435,7 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
 
 
 def _stated(path: str, parse: Callable[[str], Value]) -> Value | None:
-    """Read a file of the kernel; None where there is none, or where the thread has ended."""
+    """Read a file of the Linux kernel; None if there is none or the thread has ended."""
     try:
         return parse(Path(path).read_text())
     except (OSError, ValueError, IndexError):
@@ -467,7 +467,7 @@ def _runtime_version(job: dict[str, Any]) -> dict[str, str]:
 
 
 def _die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies: nothing measured may outlive who asked for it."""
+    """Have the Linux kernel kill this process when its parent dies: no measured process may outlive its parent."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:

@@ -1,7 +1,7 @@
-"""Ask a confined child what a path holds, for its digest, to copy it or to open the copy; start its reader server.
+"""Ask a confined child to identify, digest, copy or open a capture; start its reader server.
 
-The functions do what their namesakes in `aaco_pipeline.capture` and `aaco_pipeline.resources.ingestion` do. At the
-other end runs `reader_server`.
+The functions match those of the same name in `aaco_pipeline.capture` and `aaco_pipeline.resources.ingestion`.
+`reader_server` is the other end.
 """
 
 import atexit
@@ -49,13 +49,13 @@ from aaco_pipeline.resources.confinement.requests import (
 )
 
 _MODULE: Final = "aaco_pipeline.resources.confinement.reader_server"
-#: The variables that the server inherits; a reader needs no more.
+#: The variables that the server inherits; readers need no others.
 _PASSED_ON: Final = ("PATH", "HOME", "LANG", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 _PASSED_ON_FAMILIES: Final = ("LC_", "PYTHON", "POLARS_")
-#: Longest time for an idle server to end once its socket is closed.
+#: Longest time for an idle server to end after its socket is closed.
 _FAREWELL_SECONDS: Final = 5
 _LONGEST_COMPLAINT: Final = 400
-#: The parts of a reported error.
+#: Fields of a reported error.
 _TOLD: Final = ("kind", "line", "cause")
 
 
@@ -63,10 +63,10 @@ _TOLD: Final = ("kind", "line", "cause")
 def answered(
     request: Mapping[str, Any], about: Path, readable: Sequence[Path], writable: Sequence[Path], bounds: Bounds
 ) -> Iterator[tuple[dict[str, Any], Path]]:
-    """The answer to a request, and the folder with its files while the context lasts.
+    """Yield the answer to a request and the folder with its files, which exists during the context.
 
-    Raises what the child says is wrong, and CaptureError in one line naming `about` when the child did not survive.
-    UnavailableError when no server can be started, LakeError when there is no room for results.
+    Raises the error that the child reports, or CaptureError in one line naming `about` if the child did not survive.
+    Raises UnavailableError if no server can be started, and LakeError if there is no room for results.
     """
     try:
         results = Path(tempfile.mkdtemp(prefix="aaco_read_")).resolve()
@@ -89,7 +89,7 @@ def answered(
 
 
 def raise_told(error: Mapping[str, Any], about: Path, bounds: Bounds) -> NoReturn:
-    """Raise a child's error: its class and its line, from the system's error if it was one."""
+    """Raise a child's error with its class and message, on top of the system error if there was one."""
     if error["kind"] == "memory":
         raise CaptureError(_too_much(about, bounds))
     kind = getattr(errors, error["kind"], CaptureError)
@@ -101,13 +101,13 @@ def raise_told(error: Mapping[str, Any], about: Path, bounds: Bounds) -> NoRetur
 
 
 def start() -> None:
-    """Start the server, unless it runs, so that it is ready for the first request."""
+    """Start the server if it is not running, so that it is ready for the first request."""
     with _LOCK:
         _running()
 
 
 class _Server:
-    """One server process and the socket to it."""
+    """One server process and its socket."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -120,7 +120,7 @@ class _Server:
                 if name in _PASSED_ON or name.startswith(_PASSED_ON_FAMILIES)
             }
             path = os.pathsep.join(filter(None, [root, kept.get("PYTHONPATH")]))
-            # A thread that a numeric library starts on import would not survive the fork.
+            # Threads that a numeric library starts on import would not survive the fork.
             environment = {**kept, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
             try:
                 self.process = subprocess.Popen(
@@ -138,7 +138,7 @@ class _Server:
         self._greeted = False
 
     def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Wait for the end of a request's child. UnavailableError when the server did not survive."""
+        """Wait for the end of a request's child. UnavailableError if the server did not survive."""
         try:
             if not self._greeted:
                 self._greeted = receive(self.channel) is not None
@@ -158,7 +158,7 @@ class _Server:
             self._end()
 
     def _end(self) -> str:
-        """End the server; the last line of its standard error."""
+        """Kill the server; return the last line of its standard error."""
         self.channel.close()
         try:
             _, said = self.process.communicate(timeout=_FAREWELL_SECONDS)
@@ -176,7 +176,7 @@ _STARTED: Final[list[_Server]] = []
 
 def _running() -> _Server:
     if _STARTED and _STARTED[0].owner != os.getpid():
-        _STARTED.pop().channel.close()  # of the process that this one was forked from, which goes on using it
+        _STARTED.pop().channel.close()  # belongs to the process that this one was forked from, which still uses it
     if not _STARTED:
         _STARTED.append(_Server())
     return _STARTED[0]
@@ -188,7 +188,7 @@ def _asked(message: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return server.ask(message)
         except BaseException:
-            # Its answer would be taken for that to the next request; an interrupted child ends with the server.
+            # Its answer would be mistaken for the next request's; an interrupted child ends with the server.
             _STARTED.remove(server)
             server.close()
             raise
@@ -201,7 +201,7 @@ def _farewell() -> None:
 
 
 def _reply(ended: Mapping[str, Any], results: Path, about: Path, bounds: Bounds) -> dict[str, Any]:
-    """The child's reply; CaptureError in one line when it ended otherwise."""
+    """Return the child's reply; CaptureError in one line if the child ended abnormally."""
     if ended["late"]:
         raise CaptureError(f"{about}: reading it took more than {bounds.wall_seconds:.0f} s; not read")
     if ended["signal"] == signal.SIGXCPU or ended["cpu_seconds"] >= bounds.cpu_seconds:
@@ -232,7 +232,7 @@ CONFINEMENT: Final = "confinement"
 
 @dataclass(frozen=True)
 class Question:
-    """A request about one raw folder: its path, its kind, and the bounds on reading it."""
+    """A request about one raw folder: its path, its kind and its limits."""
 
     folder: Path
     is_ingested: bool
@@ -245,14 +245,14 @@ class Question:
             return answer, Frames(results, self.folder)
 
     def value(self, told: Mapping[str, Any]) -> Any:
-        """Take a value that the child answered; raise the error that it answered instead."""
+        """Return a value from the child's answer; raise the error that it reported instead."""
         if "error" in told:
             raise_told(told["error"], self.folder, self.bounds)
         return told["value"]
 
 
 class Frames:
-    """The tables in a folder of results, each loaded once, when it is taken; `about` is their capture."""
+    """The tables in a result folder, each loaded once, on first use; `about` is their capture."""
 
     def __init__(self, results: Path, about: Path) -> None:
         self._about = about
@@ -277,7 +277,7 @@ def _close(files: Mapping[str, io.BufferedReader]) -> None:
 
 
 class ConfinedCapture:
-    """A raw capture as a confined child read it, once: its answer, and the tables that it left."""
+    """A raw capture as read once by a confined child: its answer, and the tables that it left."""
 
     def __init__(self, question: Question, answer: Mapping[str, Any], frames: Frames) -> None:
         self._question, self._answer, self._frames = question, answer, frames
@@ -291,7 +291,7 @@ class ConfinedCapture:
         return LazyTables({name: lambda name=name: source(name) for name in told})  # type: ignore[misc]
 
     def require_whole(self) -> None:
-        """CaptureError with the first thing of it that could not be read."""
+        """Raise CaptureError for the first item that could not be read."""
         for told in (self._answer["facts"], *self._answer["tables"].values(), *self._answer["evidence"].values()):
             self._question.value(told)
 
@@ -304,7 +304,7 @@ class ConfinedCapture:
         return (*own, self._confinement) if subject == "files" else own
 
     def row_accounts(self) -> list[dict[str, object]]:
-        """For each record kind of each part: rows that the source has, rows taken, and why not all."""
+        """Return, for each record kind of each part, the source's rows, the rows taken, and why some are missing."""
         rows: list[dict[str, object]] = self._answer["rows"]
         return rows
 
@@ -318,14 +318,14 @@ class ConfinedCapture:
 
     @property
     def _confinement(self) -> Evidence:
-        """The confinement of the readers, and its gaps."""
+        """Return the confinement of the readers, and its gaps."""
         missing = self._answer["unconfined"]
         return Evidence(CONFINEMENT, "partial" if missing else "present", "; ".join(missing) or None, "reader")
 
 
 @dataclass(frozen=True)
 class ConfinedGraph:
-    """A model's graph as far as an analysis takes it: see `aaco_pipeline.formats.onnx.ModelGraph`."""
+    """The parts of a model's graph that the analysis uses: see `aaco_pipeline.formats.onnx.ModelGraph`."""
 
     nodes: pl.DataFrame
     edges: pl.DataFrame
@@ -334,7 +334,7 @@ class ConfinedGraph:
 
 
 class ConfinedModel:
-    """The model of a capture, read by a confined child when it is first looked into."""
+    """The model of a capture, read by a confined child on first use."""
 
     def __init__(self, question: Question, file: Path, kernel_shapes: pl.DataFrame | None) -> None:
         self._question = question
@@ -375,16 +375,16 @@ def _graph(told: Mapping[str, Any], frames: Frames, attributes: Mapping[int, Map
 
 
 def _tuples(value: Any) -> Any:
-    """Lists as tuples again, at every depth."""
+    """Convert lists back to tuples at every depth."""
     return tuple(map(_tuples, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
-#: Files of SQLite beside a database, which show that it was not finished.
+#: SQLite's companion files of a database, which show that it was not closed properly.
 _BESIDE: Final = ("-wal", "-journal")
 
 
 def discover_runs(path: Path) -> DiscoveredRuns:
-    """Recognize everything under `path`: see `aaco_pipeline.capture.discovery.discover_runs`."""
+    """Identify everything under `path`: see `aaco_pipeline.capture.discovery.discover_runs`."""
     path = settled(path)
     whole = is_folder(path)
     files = files_beneath(path)[0] if whole else [path]
@@ -397,9 +397,9 @@ def discover_runs(path: Path) -> DiscoveredRuns:
 
 
 def capture_digest(run: Run) -> str:
-    """SHA-256 over the content of a run's files: see `aaco_pipeline.resources.ingestion.capture_digest`.
+    """Return the SHA-256 over a run's files: see `aaco_pipeline.resources.ingestion.capture_digest`.
 
-    Of a small run `discover_runs` has brought it along. A file that changes after that is noticed by its copy.
+    For small runs `discover_runs` has already computed it. The copy notices a file that changes afterwards.
     """
     if run.digest is not None:
         return run.digest
@@ -408,9 +408,9 @@ def capture_digest(run: Run) -> str:
 
 
 def copy_capture(run: Run, folder: Path, workload: str | None, *, keep_original: bool = False) -> None:
-    """Fill `folder` with the run's files, minus secrets: see `aaco_pipeline.resources.ingestion.copy_capture`.
+    """Fill `folder` with the run's files, without secrets: see `aaco_pipeline.resources.ingestion.copy_capture`.
 
-    The child that copies them reads the copy too, so that `open_capture` need not start another.
+    The same child also reads the copy, so that `open_capture` need not start another one.
     """
     folder = settled(folder)
     asked = {"folder": str(folder), "workload": workload, "keep_original": keep_original}
@@ -420,9 +420,9 @@ def copy_capture(run: Run, folder: Path, workload: str | None, *, keep_original:
 
 
 def open_capture(raw: Path) -> ConfinedCapture:
-    """Open the capture in a session's raw folder; the same content gives the same object.
+    """Open the capture in a session's raw folder; the same content returns the same object.
 
-    The newest one only is kept. CaptureError when the folder holds no capture, or a damaged one.
+    Only the newest one is cached. Raises CaptureError if the folder holds no capture, or a damaged one.
     """
     known = identity(raw)
     if known not in _OPENED:
@@ -443,7 +443,7 @@ def _remember(known: Identity, capture: ConfinedCapture) -> None:
 
 @contextmanager
 def _of_run(work: str, run: Run, writable: list[Path], **more: Any) -> Iterator[tuple[dict[str, Any], Path]]:
-    """Ask about a run's files: the answer, and the folder of its results while the context lasts."""
+    """Yield the answer about a run's files, and its result folder, which exists during the context."""
     files = [*(file for part in run.parts for file in part.files), *(one.path for one in run.unread)]
     whole = is_folder(run.folder)
     top = run.folder if whole else run.folder.parent

@@ -1,7 +1,7 @@
-"""A process that has imported every reader and runs none: it forks a confined child for each request.
+"""Server process that has imported every reader but runs none: it forks a confined child for each request.
 
-A process in which Polars has run a query cannot be forked, so this one never does. The child leaves Arrow files and one
-JSON document, which `client` reads.
+A process in which Polars has run a query cannot be forked safely, so this one never runs any. The child writes Arrow
+files and one JSON document, which `client` reads.
 """
 
 import errno
@@ -50,18 +50,18 @@ from aaco_pipeline.resources.confinement import sandbox
 from aaco_pipeline.resources.confinement.requests import Bounds, as_json, receive, run_from, send, unread_as_json
 
 REPLY_FILE: Final = "reply.json"
-#: Longest message of an error: a hostile file name must not flood the terminal.
+#: Longest error message: a hostile file name must not flood the terminal.
 _LONGEST_REASON: Final = 2_000
-#: Captures up to this size are digested at discovery, in a tenth of a second; a dry run needs no digest.
+#: Captures up to this size are digested at discovery, in a tenth of a second; dry runs need no digest.
 _SOON_READ_BYTES: Final = 64 << 20
-#: With these nothing more can be done for a request; another error is that of one table.
+#: These errors end the whole request; any other error affects one table only.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE)
 
 Request = Mapping[str, Any]
 
 
 def perform(request: Request) -> None:
-    """Perform a request and leave the answer, or the capture's error, in the results' folder."""
+    """Perform a request and write the answer, or the capture's error, to the result folder."""
     results = Path(request["results"])
     try:
         answer = {**_WORK[request["work"]](request, results), "unconfined": request["unconfined"]}
@@ -71,7 +71,7 @@ def perform(request: Request) -> None:
 
 
 def _told(error: BaseException, request: Request) -> dict[str, Any]:
-    """An error as its class, one line, and number and file of the system's error that it stands for, if it does."""
+    """Describe an error: its class, one line, and the number and file of the underlying system error, if any."""
     about = request["about"]
     kind: type[AacoError] = CaptureError
     if isinstance(error, MemoryError):
@@ -101,9 +101,9 @@ def _discover(request: Request, results: Path) -> dict[str, Any]:
 
 
 def _digest_along(run: Run) -> str | None:
-    """The digest of a run that is read in a moment, so that no other child is forked for it.
+    """Return the digest of a small run, so that no other child needs to be forked for it.
 
-    None for a larger one, and on failure: the request for the digest alone reports the reason.
+    None for a larger run, and on failure: a separate request for the digest then reports the reason.
     """
     try:
         if sum(path.lstat().st_size for part in run.parts for path in part.files) > _SOON_READ_BYTES:
@@ -126,7 +126,7 @@ def _copy(request: Request, results: Path) -> dict[str, Any]:
 
 
 def _read(request: Request, results: Path) -> dict[str, Any]:
-    """Read every table and fact of a capture; an unreadable part has its error in its place."""
+    """Read every table and fact of a capture; an unreadable part is replaced by its error."""
     capture = _opened(request)
     tables = capture.tables()
     files = _Files(results, int(request["result_bytes"]))
@@ -152,7 +152,7 @@ def _model_facts(capture: Capture, files: "_Files") -> dict[str, Any] | None:
 
 
 def _model(request: Request, results: Path) -> dict[str, Any]:
-    """The graph of the model, the runtime's optimized graph, and the nodes of its partitions."""
+    """Return the model's graph, the runtime's optimized graph, and the nodes of its partitions."""
     model = _opened(request).model()
     assert model is not None
     files = _Files(results, int(request["result_bytes"]))
@@ -176,7 +176,7 @@ def _graph(graph: Any, files: "_Files") -> dict[str, Any]:
 
 
 def _inferred(request: Request, results: Path) -> dict[str, Any]:
-    """Types of the model's tensors, given those seen at run time, and the edges with all of them."""
+    """Return the model's tensor types, refined by those seen at run time, and the edges with all of them."""
     model = _opened(request).model()
     assert model is not None
     seen = {name: (dtype, None if shape is None else tuple(shape)) for name, (dtype, shape) in request["seen"].items()}
@@ -189,7 +189,7 @@ def _opened(request: Request) -> Capture:
     folder = Path(request["folder"])
     if request["ingested"]:
         return program.read(folder)
-    from aaco_pipeline.capture import measured  # the reader server has imported it by now
+    from aaco_pipeline.capture import measured  # already imported by the reader server
 
     return measured.read(folder)
 
@@ -209,14 +209,14 @@ def _or_error(request: Request, made: Callable[..., Any], *of: Any) -> dict[str,
 
 
 class _Files:
-    """Tables as Arrow files in the results' folder, up to a number of bytes altogether."""
+    """Write tables as Arrow files to the result folder, up to a total number of bytes."""
 
     def __init__(self, folder: Path, most: int) -> None:
         self._folder, self._left = folder, most
         self._kept: dict[int, tuple[str, pl.DataFrame]] = {}
 
     def keep(self, frame: pl.DataFrame) -> str:
-        """The name of the file that now holds the table."""
+        """Write the table and return its file name."""
         if id(frame) not in self._kept:
             name = f"{len(self._kept)}.arrow"
             self._left -= int(frame.estimated_size())
@@ -238,22 +238,22 @@ _WORK: Final[Mapping[str, Callable[[Request, Path], dict[str, Any]]]] = {
 }
 
 
-# Only so that no child pays for them; Polars imports `numpy.ma` when it is first given an array.
+# Imported here so that children do not pay for it; Polars imports `numpy.ma` when it first receives an array.
 
 
-#: Bytes of a child's standard error that are examined, and never shown.
+#: Bytes of a child's standard error that are examined, but never shown.
 _LOOKED_AT: Final = 1 << 16
-#: Messages of Rust and C++ for lack of memory, before they abort.
+#: Out-of-memory messages of Rust and C++ before they abort.
 _NO_MEMORY: Final = (b"memory allocation of", b"bad_alloc", b"MemoryError", b"Cannot allocate memory", b"out of memory")
 
 
 def serve(channel: socket.socket) -> None:
-    """Answer requests until the other end is gone."""
+    """Answer requests until the other end closes."""
     sandbox.without_privileges()
     network = sandbox.without_network()
     imported = sandbox.imported_from()
     gc.collect()
-    gc.freeze()  # what is imported is not looked through, and so not copied, by a child's collector
+    gc.freeze()  # imported objects are exempt from garbage collection, so that children do not copy them
     send(channel, {"ready": True})
     while (request := receive(channel)) is not None:
         if request.get("ingested") is False:
@@ -267,7 +267,7 @@ def serve(channel: socket.socket) -> None:
 def _answer(
     channel: socket.socket, request: Mapping[str, Any], network: str | None, imported: list[Path]
 ) -> dict[str, Any] | None:
-    """Wait for the end of a request's child; None when nobody waits for it any longer."""
+    """Wait for the end of a request's child; None if nobody waits for it any longer."""
     own = os.getpid()
     said, saying = os.pipe()
     child = os.fork()
@@ -293,7 +293,8 @@ def _be_child(request: Mapping[str, Any], network: str | None, imported: list[Pa
     readable, writable = ([Path(path) for path in request[key]] for key in ("readable", "writable"))
     bounds = Bounds(**request["bounds"])
     if network is not None:
-        # Without privileges only a process of one thread may, as this one is and its parent with its libraries is not.
+        # An unprivileged process can do this only with one thread. This process has one; its parent, with its
+        # libraries, does not.
         network = sandbox.without_network()
     files = sandbox.only_beneath([*imported, *readable], writable)
     sandbox.within(
@@ -310,7 +311,7 @@ def _be_child(request: Mapping[str, Any], network: str | None, imported: list[Pa
 
 
 def _watched(channel: socket.socket, request: Mapping[str, Any], child: int, said: int) -> dict[str, Any] | None:
-    """Wait for a child within its time, and for its parent no longer than that is there."""
+    """Wait for a child within its time limit, and only while its parent is alive."""
     deadline = time.monotonic() + request["bounds"]["wall_seconds"]
     ended = os.pidfd_open(child)
     watched = select.poll()
@@ -328,7 +329,7 @@ def _watched(channel: socket.socket, request: Mapping[str, Any], child: int, sai
                     watched.unregister(said)
             if ended in ready:
                 break
-            # Nobody sends anything while waiting: what can be read is the end.
+            # Nothing is sent during the wait, so readable means closed.
             abandoned = channel.fileno() in ready
             late = not ready and time.monotonic() >= deadline
             if late or abandoned:

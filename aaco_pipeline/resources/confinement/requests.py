@@ -1,6 +1,6 @@
-"""The messages between a program and its reader server, each with its length before it, and the bounds of a request.
+"""Messages between a program and its reader server, each prefixed by its length, and the limits of a request.
 
-Who asks is `client`, who answers `reader_server`. Bounds on single files and texts are
+`client` sends requests and `reader_server` answers them. Limits on single files and texts are in
 `aaco_pipeline.formats.capture_tables.Limits`.
 """
 
@@ -20,7 +20,8 @@ from aaco_pipeline.errors import CaptureError, UsageError
 from aaco_pipeline.formats.capture_tables import Limits
 from aaco_pipeline.formats.parsing.compression import expanded_limit
 
-#: Bytes such as 6G, and seconds of CPU time, in place of what follows from the capture's size.
+#: Environment variables that override the limits derived from the capture's size: bytes, such as 6G, and seconds of CPU
+#: time.
 MEMORY_VARIABLE: Final = "AACO_READER_MEMORY"
 SECONDS_VARIABLE: Final = "AACO_READER_SECONDS"
 _LEAST_MEMORY: Final = 4 << 30
@@ -28,7 +29,7 @@ _MEMORY_PER_BYTE: Final = 8
 _MOST_OF_MACHINE: Final = 0.75
 _LEAST_SECONDS: Final = 120
 _SECONDS_PER_GIB: Final = 240
-#: Wall-clock seconds for each second of CPU time: ends only what waits forever, however busy the machine is.
+#: Wall-clock seconds per second of CPU time: only ends processes that hang, however busy the machine is.
 _PATIENCE: Final = 60
 _LEAST_RESULTS: Final = 256 << 20
 _RESULTS_PER_BYTE: Final = 32
@@ -38,7 +39,7 @@ _UNITS: Final[Mapping[str, int]] = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 <<
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of one child. `file_bytes` is the largest file it may write, `result_bytes` all tables together."""
+    """Limits of one child. `file_bytes` is the largest file it may write, `result_bytes` the total of all tables."""
 
     memory_bytes: int
     cpu_seconds: int
@@ -48,18 +49,18 @@ class Bounds:
 
 
 def bounds_for(size: int) -> Bounds:
-    """The bounds on reading a capture of `size` bytes on the disk. UsageError for a variable that is no such number."""
+    """Return the limits for reading a capture of `size` bytes on disk. UsageError for an invalid variable."""
     seconds = _stated_seconds() or _LEAST_SECONDS + _SECONDS_PER_GIB * size // (1 << 30)
     memory = _stated_memory() or min(
         max(_LEAST_MEMORY, _MEMORY_PER_BYTE * size), int(_MOST_OF_MACHINE * machine_bytes())
     )
     results = max(_LEAST_RESULTS, _RESULTS_PER_BYTE * size)
-    # A packed file is unpacked beside its copy before it is looked through.
+    # A compressed file is unpacked next to its copy before it is searched.
     return Bounds(memory, seconds, float(_PATIENCE * seconds), max(results, expanded_limit(size, Limits())), results)
 
 
 def size_on_disk(files: Iterable[Path]) -> int:
-    """Bytes that files take on the disk, without holes; 0 for missing ones."""
+    """Return the bytes that files take on disk, without holes; 0 for missing files."""
     total = 0
     for file in files:
         try:
@@ -71,7 +72,7 @@ def size_on_disk(files: Iterable[Path]) -> int:
 
 
 def machine_bytes() -> int:
-    """The memory of this machine, or of the container where it has less."""
+    """Return the memory of this machine, or of the container if that has less."""
     own = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         stated = _CGROUP_LIMIT.read_text().strip()
@@ -81,7 +82,7 @@ def machine_bytes() -> int:
 
 
 def in_words(size: int) -> str:
-    """A bound on memory, for display."""
+    """Format a memory limit for display."""
     return f"{size / (1 << 30):.1f} GiB"
 
 
@@ -105,18 +106,18 @@ def _stated_seconds() -> int | None:
 
 
 _LENGTH: Final = struct.Struct("=Q")
-#: Neither a request nor an answer is longer; tables go as files.
+#: Requests and answers are never longer; tables are passed as files.
 MOST_BYTES: Final = 64 << 20
 
 
 def send(channel: socket.socket, message: Mapping[str, Any]) -> None:
-    """Send one message whole."""
+    """Send one complete message."""
     content = json.dumps(message).encode()
     channel.sendall(_LENGTH.pack(len(content)) + content)
 
 
 def receive(channel: socket.socket) -> dict[str, Any] | None:
-    """The next message; None when the other end is gone."""
+    """Return the next message; None if the other end is closed."""
     head = _exactly(channel, _LENGTH.size)
     content = None if head is None else _exactly(channel, min(_LENGTH.unpack(head)[0], MOST_BYTES))
     if content is None:
@@ -126,7 +127,7 @@ def receive(channel: socket.socket) -> dict[str, Any] | None:
 
 
 def as_json(run: Run) -> dict[str, Any]:
-    """A run as `run_from` takes it."""
+    """Return a run in the form that `run_from` reads."""
     return {
         "folder": str(run.folder),
         "parts": [
@@ -143,12 +144,12 @@ def as_json(run: Run) -> dict[str, Any]:
 
 
 def unread_as_json(unread: "list[Unread] | tuple[Unread, ...]") -> list[list[str]]:
-    """Files that are not read, as `unread_from` takes them."""
+    """Return the files that are not read, in the form that `unread_from` reads."""
     return [[str(one.path), one.reason] for one in unread]
 
 
 def run_from(document: Mapping[str, Any], top: Path) -> Run:
-    """The run of an `as_json` document. CaptureError when a path in it is not beneath `top`."""
+    """Return the run of an `as_json` document. CaptureError if a path in it is not below `top`."""
     parts = [
         Part(
             str(one["name"]),
@@ -165,7 +166,7 @@ def run_from(document: Mapping[str, Any], top: Path) -> Run:
 
 
 def unread_from(listed: list[list[str]], top: Path) -> list[Unread]:
-    """The files that are not read, with why."""
+    """Return the files that are not read, with the reasons."""
     return [Unread(_beneath(path, top), str(reason)) for path, reason in listed]
 
 
@@ -182,7 +183,7 @@ def _exactly(channel: socket.socket, count: int) -> bytes | None:
     waiting.register(channel, select.POLLIN)
     while len(pieces) < count:
         try:
-            # An interrupt ends this wait. It does not end `recv`: Polars, once imported, has such calls begun again.
+            # An interrupt ends this wait but not `recv`: once Polars is imported, such calls are restarted.
             waiting.poll()
             piece = channel.recv(min(count - len(pieces), 1 << 20))
         except ConnectionError:

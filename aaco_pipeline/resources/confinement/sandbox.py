@@ -1,8 +1,8 @@
-"""Confine this process by calls of the kernel: limits, no network, no privileges, and few files (Landlock).
+"""Confine this process with kernel features: limits, no network, no privileges, and few files (Landlock).
 
-The standard library alone, and nothing of this package: a compiler's process runs this file by its path. A refusal of
-the kernel is returned in plain words and becomes evidence; nothing fails for it. Who is confined, and when, is decided
-by `reader_server`, the emulator's driver and `toolchains.confined`.
+Uses only the standard library and nothing of this package: a compiler's process runs this file by its path. If the
+kernel refuses a step, the reason is returned in plain words and recorded; nothing fails. `reader_server`, the
+emulator's driver and `toolchains.confined` decide which process is confined, and when.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ MOST_FILES_OPEN: Final = 512
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _RULE_PATH_BENEATH: Final = 1
 _VERSION: Final = 1
-#: Rights of Landlock's first version, and those that later ones added, by version.
+#: Rights of Landlock's first version, and rights added by later versions.
 _FIRST_RIGHTS: Final = (1 << 13) - 1
 _LATER_RIGHTS: Final = {2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
 _NETWORK_SINCE, _SCOPES_SINCE = 4, 6
@@ -34,11 +34,11 @@ _REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG, _TRUNCATE = 1 << 4, 1 << 5, 1 <
 _READ: Final = _READ_FILE | _READ_DIR
 _WRITE: Final = _READ | _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _TRUNCATE
 _OF_FILES: Final = _EXECUTE | _READ_FILE | _WRITE_FILE | _TRUNCATE
-#: Files that a library may still load or ask for, where they exist.
+#: Files that a library may still load or query, if they exist.
 _SYSTEM: Final = (
     *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo"),
     *("/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/urandom"),
-    # glibc finds the end of the stack here. Without it, Polars maps and unmaps a new stack for each step of a query:
+    # glibc finds the end of the stack here. Without it, Polars maps a new stack for each step of a query, which takes
     # three quarters more CPU time.
     "/proc/self/maps",
 )
@@ -47,7 +47,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def without_network() -> str | None:
-    """Put this process into an empty network of its own. Returns None, or the reason that it could not be."""
+    """Move this process into an empty network namespace. Returns None, or the reason why that failed."""
     user, group = os.getuid(), os.getgid()
     if _libc.unshare(_CLONE_NEWNET) == 0:
         return None
@@ -57,35 +57,35 @@ def without_network() -> str | None:
         for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             Path("/proc/self", name).write_text(text)
     except OSError:
-        pass  # its files are still its user's; only the user number that it sees differs
+        pass  # its files still belong to its user; only the user id that it sees differs
     return None
 
 
 def without_privileges() -> None:
-    """Gain no privileges from now on, whatever is run; leave no core behind."""
+    """Gain no privileges from now on, whatever is executed; write no core dump."""
     _libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends; end at once if it has ended already."""
+    """Have the kernel kill this process when its parent ends; exit at once if it has already ended."""
     _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)
 
 
 def within(limits: Mapping[int, int]) -> None:
-    """Take no more than these limits, by their number in `resource`, for good."""
+    """Set these limits permanently, by their number in `resource`."""
     for what, most in limits.items():
         hard = resource.getrlimit(what)[1]
         least = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        # A second between the limits on CPU time: SIGXCPU, which says what it is, and not SIGKILL.
+        # One second between the two CPU limits: SIGXCPU, which names the cause, comes before SIGKILL.
         beyond = least + 1 if what == resource.RLIMIT_CPU and least != hard else least
         resource.setrlimit(what, (least, beyond))
 
 
 def imported_from() -> list[Path]:
-    """Paths of Python, of the modules it has imported, and of the files they may still load."""
+    """Return the paths of Python, of the imported modules, and of files that they may still load."""
     installed = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)}
     places = {*installed, *map(Path, _SYSTEM)}
     for name, module in list(sys.modules.items()):
@@ -97,14 +97,14 @@ def imported_from() -> list[Path]:
 
 
 def why_no_landlock() -> str | None:
-    """The reason that this kernel has no Landlock; None where it has."""
+    """Return the reason why this kernel has no Landlock; None if it has."""
     return _version_or_reason()[1]
 
 
 def only_beneath(readable: Iterable[_Path], writable: Iterable[_Path], runnable: Iterable[_Path] = ()) -> str | None:
-    """Leave this process only the files beneath these paths (Landlock); what is `runnable` is readable, too.
+    """Restrict this process to the files below these paths (Landlock); `runnable` paths are readable, too.
 
-    Returns None, or the reason that it could not be. Call `without_privileges` first.
+    Returns None, or the reason why that failed. Call `without_privileges` first.
     """
     version, reason = _version_or_reason()
     if reason is not None:
@@ -139,7 +139,7 @@ def _allow(ruleset: int, path: _Path, rights: int) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        return  # what is not there needs no permission
+        return  # missing paths need no permission
     try:
         if not stat.S_ISDIR(os.fstat(place).st_mode):
             rights &= _OF_FILES

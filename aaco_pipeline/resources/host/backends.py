@@ -1,7 +1,7 @@
-"""Check what each backend needs on this host, what is missing, and the fix: the substance of `aaco info`.
+"""Check what each backend needs on this host, what is missing, and how to fix it; shown by `aaco info`.
 
-Availability as the runtime states it is not enough: a provider can be listed and yet not load. Whether it is really
-used is proven in the measured process (`aaco_pipeline.resources.measure.inference_worker`).
+The runtime's own availability list is not sufficient: a provider can be listed but fail to load. The measured process
+checks whether it is really used (`aaco_pipeline.resources.measure.inference_worker`).
 """
 
 import shutil
@@ -19,7 +19,7 @@ _ROCM_LIBRARIES: Final = (Path("/opt/rocm/lib"), Path("/usr/lib/x86_64-linux-gnu
 
 @dataclass(frozen=True)
 class BackendState:
-    """Availability of a backend on this host; `lacks` and `fix` are empty when it can be used."""
+    """Availability of a backend on this host; `lacks` and `fix` are empty if it is usable."""
 
     backend: str
     provider: str
@@ -39,7 +39,7 @@ class ToolState:
 
 
 def backend_states(backends: Mapping[str, BackendEntry]) -> list[BackendState]:
-    """The state of each configured backend, as far as runtime and host show it without a session."""
+    """Return the state of each configured backend, as far as it is known without running a session."""
     import onnxruntime
 
     available = onnxruntime.get_available_providers()
@@ -47,7 +47,7 @@ def backend_states(backends: Mapping[str, BackendEntry]) -> list[BackendState]:
 
 
 def tool_states() -> list[ToolState]:
-    """The profilers and helpers that later stages use when they are there."""
+    """Return the availability of the optional profilers and helpers of later stages."""
     wanted = (
         ("rocprofv3", "kernel traces, counters and thread traces on AMD GPUs", "install ROCm's rocprofiler-sdk"),
         ("rocminfo", "agents of a ROCm host", "install ROCm"),

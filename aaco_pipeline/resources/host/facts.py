@@ -1,7 +1,7 @@
-"""Collect the facts about this host that can change a measured number, and those of other interpreters and its stack.
+"""Collect facts about this host and its software that can affect a measurement, also for other interpreters.
 
-Reading single files of the kernel is `aaco_pipeline.resources.host.kernel_files`; which facts enter the fingerprint is
-decided in `aaco_pipeline.lake`. Only asking another interpreter starts a process.
+`aaco_pipeline.resources.host.kernel_files` reads single files of the Linux kernel; `aaco_pipeline.lake` decides which
+facts enter the fingerprint. Only querying another interpreter starts a process.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from aaco_pipeline.errors import UnavailableError, UsageError
 from aaco_pipeline.formats.parsing.redaction import MEASURED_VARIABLES, safe_variable
 from aaco_pipeline.resources.host.kernel_files import caches, cgroup_limits, identity_of, text_of
 
-#: Packages whose version can change what is run or how it is measured.
+#: Packages whose version can affect execution or measurement.
 MEASURED_PACKAGES: Final = (
     "aaco_pipeline",
     "numpy",
@@ -31,7 +31,7 @@ MEASURED_PACKAGES: Final = (
     "onnxruntime-migraphx",
     "onnxruntime-rocm",
 )
-#: Words of the kernel's command line that change timing; the rest of the line (disks, addresses) is left out.
+#: Kernel command-line options that affect timing; the rest of the line (disks, addresses) is left out.
 _KERNEL_OPTIONS: Final = re.compile(
     r"(mitigations|nosmt|isolcpus|nohz|nohz_full|rcu_nocbs|preempt|threadirqs|idle|processor\.max_cstate|tsc|clocksource"
     r"|intel_idle\.max_cstate|intel_pstate|amd_pstate|cpufreq\.\w+|amd_iommu|intel_iommu|iommu|pcie_aspm|numa_balancing"
@@ -39,9 +39,9 @@ _KERNEL_OPTIONS: Final = re.compile(
     r"|retbleed|haltpoll\.\w+|amdgpu\.\w+|pci)(=|$)"
 )
 _AMD: Final = "0x1002"
-#: Extensions of the instruction set that change what a core can compute in a clock.
+#: Instruction-set extensions that affect how much a core can compute per clock cycle.
 _EXTENSIONS: Final = frozenset({"avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"})
-#: A cache with more files than this is not looked through to the end.
+#: The scan of a cache stops after this many files.
 _CACHE_FILE_LIMIT: Final = 2_000
 
 _CPU: Final = Path("/sys/devices/system/cpu")
@@ -51,7 +51,7 @@ _DRM: Final = Path("/sys/class/drm")
 
 
 class _Facts:
-    """The growing list of facts; `volatile` ones differ between two sessions on the same stack."""
+    """The growing list of facts; `volatile` facts can differ between two sessions on the same stack."""
 
     def __init__(self) -> None:
         self.facts: list[dict[str, Any]] = []
@@ -67,10 +67,10 @@ class _Facts:
 
 
 def host_facts(software: Mapping[str, str | None] | None = None) -> dict[str, Any]:
-    """`{"facts": [{category, key, value, volatile}], "devices": [...]}`; what cannot be read has the value null.
+    """Return `{"facts": [{category, key, value, volatile}], "devices": [...]}`; unreadable values are null.
 
-    `software` has the versions of Python (`python`) and of packages where another interpreter runs the model.
-    Two calls in a row give the same. What changes from moment to moment is `momentary_facts`.
+    `software` has the versions of Python (`python`) and of packages if another interpreter runs the model. Two
+    consecutive calls return the same result. `momentary_facts` returns the facts that change constantly.
     """
     facts = _Facts()
     cpu = _first_cpu()
@@ -93,7 +93,7 @@ def host_facts(software: Mapping[str, str | None] | None = None) -> dict[str, An
     _rocm(facts)
     for number, card in enumerate(_amd_cards()):
         _gpu(facts, f"gpu{number}", card)
-    # Outside of the fingerprint, so that equal machines compare.
+    # Outside of the fingerprint, so that equal machines remain comparable.
     for (category, key), value in identity_of(cpu_model, _amd_cards()).items():
         facts.add(category, key, value, volatile=True)
     _caches(facts)
@@ -110,12 +110,12 @@ def host_facts(software: Mapping[str, str | None] | None = None) -> dict[str, An
 
 
 def own_software() -> dict[str, str | None]:
-    """The versions of this interpreter (`python`) and of the packages that can change what is run."""
+    """Return the versions of this interpreter (`python`) and of the packages that can affect execution."""
     return {"python": sys.version.split()[0], **{package: _version(package) for package in MEASURED_PACKAGES}}
 
 
 def momentary_facts() -> list[dict[str, Any]]:
-    """Facts of this very moment, in the form of `host_facts` and all volatile: load, pressure, free memory, clock."""
+    """Return momentary facts, in the form of `host_facts` and all volatile: load, pressure, free memory, clock."""
     facts = _Facts()
     load = (text_of(_PROC / "loadavg") or "").split()
     facts.add("moment", "load_1m", load[0] if load else None, volatile=True)
@@ -201,7 +201,7 @@ def _container(facts: _Facts, cpu: Mapping[str, str]) -> None:
 
 
 def _container_kind(memberships: str | None) -> str | None:
-    """The kind of container that this process is in, `none` without a sign of one; null when nothing can be read."""
+    """Return the kind of container, `none` without a sign of one; null if nothing is readable."""
     if Path("/.dockerenv").exists():
         return "docker"
     if Path("/run/.containerenv").exists():
@@ -214,7 +214,7 @@ def _container_kind(memberships: str | None) -> str | None:
 
 
 def _checkout(facts: _Facts) -> None:
-    """The commit of the checkout that this process works in; its files are read, git is not started."""
+    """Return the commit of the current checkout by reading its files; git is not started."""
     try:
         here = Path.cwd()
     except OSError:
@@ -224,7 +224,7 @@ def _checkout(facts: _Facts) -> None:
         facts.add("git", "commit", None, volatile=True)
         return
     folder = top / ".git"
-    pointer = text_of(folder) if folder.is_file() else None  # a work tree beside the repository, or a submodule
+    pointer = text_of(folder) if folder.is_file() else None  # a linked work tree, or a submodule
     if pointer and pointer.startswith("gitdir: "):
         folder = top / pointer.removeprefix("gitdir: ")
     head = text_of(folder / "HEAD") or ""
@@ -235,7 +235,7 @@ def _checkout(facts: _Facts) -> None:
         commit = text_of(folder / branch) or text_of(common / branch) or _packed_reference(common, branch)
     facts.add("git", "commit", commit, volatile=True)
     facts.add("git", "branch", branch and branch.removeprefix("refs/heads/"), volatile=True)
-    # Finding files that differ from the commit takes comparing all of them: not determined here.
+    # Finding files that differ from the commit would require comparing all of them, so this is not determined.
     facts.add("git", "dirty", None, volatile=True)
 
 
@@ -248,7 +248,7 @@ def _packed_reference(folder: Path, name: str) -> str | None:
 
 
 def rocm_root() -> Path:
-    """The folder of the ROCm installation that programs here use; it need not exist."""
+    """Return the folder of the ROCm installation that programs use here; it need not exist."""
     return Path(os.environ.get("ROCM_PATH") or "/opt/rocm")
 
 
@@ -257,12 +257,12 @@ def _rocm(facts: _Facts) -> None:
     facts.add("rocm", "version", text_of(root / ".info/version") or text_of(root / ".info/version-dev"))
     driver = text_of(_SYS / "module/amdgpu/version")
     if driver is None and text_of(_SYS / "module/amdgpu/initstate") is not None:
-        driver = f"in the kernel {platform.release()}"  # the kernel's own driver states no version
+        driver = f"in the kernel {platform.release()}"  # the in-tree driver has no version of its own
     facts.add("rocm", "amdgpu_driver", driver)
 
 
 def _amd_cards() -> list[Path]:
-    """The device folders of AMD GPUs in the order of their PCI addresses: numbers of cards change between boots."""
+    """Return the AMD GPUs' device folders by PCI address, because card numbers change between boots."""
     devices = [card / "device" for card in _DRM.glob("card[0-9]*") if card.name[4:].isdigit()]
     return sorted({device.resolve() for device in devices if text_of(device / "vendor") == _AMD})
 
@@ -285,7 +285,7 @@ def _gpu(facts: _Facts, name: str, device: Path) -> None:
 
 
 def _caches(facts: _Facts) -> None:
-    """State of the caches of compiled and tuned kernels: a first run fills them, and a later one is faster for it."""
+    """Describe the caches of compiled and tuned kernels: a first run fills them, which makes later runs faster."""
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 - unlike Path.home(), never fails
     environ = os.environ
     places = {
@@ -311,7 +311,7 @@ def _caches(facts: _Facts) -> None:
 
 
 def _files(place: Path) -> list[tuple[str, int]] | None:
-    """Names and sizes of the files below `place`, one more than the limit at most; None when there is no such place."""
+    """Return names and sizes of the files below `place`, at most one more than the limit; None if it does not exist."""
     try:
         if stat.S_ISREG(place.stat().st_mode):
             return [(place.name, place.stat().st_size)]
@@ -328,7 +328,7 @@ def _files(place: Path) -> list[tuple[str, int]] | None:
                         if len(found) > _CACHE_FILE_LIMIT:
                             return found
     except OSError:
-        return None  # not there, or not ours to look at
+        return None  # missing, or not readable by this user
     return found
 
 
@@ -340,14 +340,14 @@ def _version(package: str) -> str | None:
 
 
 def _first_cpu() -> dict[str, str]:
-    """The fields that /proc/cpuinfo states for the first logical CPU."""
+    """Return the fields of /proc/cpuinfo for the first logical CPU."""
     first = (text_of(_PROC / "cpuinfo") or "").partition("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs if value.strip()}
 
 
 def _memory_fields() -> dict[str, int]:
-    """The fields of /proc/meminfo, in bytes where it states a size and as they are where it counts pages."""
+    """Return the fields of /proc/meminfo: sizes in bytes, page counts unchanged."""
     fields: dict[str, int] = {}
     for line in (text_of(_PROC / "meminfo") or "").splitlines():
         key, _, rest = line.partition(":")
@@ -357,7 +357,7 @@ def _memory_fields() -> dict[str, int]:
 
 
 _SECONDS: Final = 60.0
-#: It runs in the other interpreter: the standard library alone.
+#: Runs in the other interpreter, so it uses only the standard library.
 _ASK: Final = """
 import json, sys
 from importlib import metadata
@@ -371,10 +371,10 @@ print(json.dumps({"python": sys.version.split()[0], **{name: version(name) for n
 
 
 def software_of(interpreter: str) -> dict[str, str | None]:
-    """Versions of `python` and of the packages that can change what is run, None of one that is not installed.
+    """Return the versions of `python` and of packages that can affect execution; None for a package not installed.
 
-    aaco_pipeline's own version is this process's: its loop runs there too. UsageError when there is no such program,
-    UnavailableError when it is no Python with NumPy and an onnxruntime.
+    The version of aaco_pipeline is this process's, because its loop runs there too. Raises UsageError if the program
+    does not exist, and UnavailableError if it is not a Python with NumPy and onnxruntime.
     """
     if not Path(interpreter).is_file():
         raise UsageError(f"{interpreter}: no such file; give the path of a Python, as .venv/bin/python is")
@@ -398,19 +398,19 @@ def software_of(interpreter: str) -> dict[str, str | None]:
     return {**software, "aaco_pipeline": own_software()["aaco_pipeline"]}
 
 
-#: Packages by whose version a session's runtime is known.
+#: Packages whose version identifies a session's runtime.
 _RUNTIME: Final = "onnxruntime"
 _CATEGORIES: Final = ("rocm", "firmware")
 _FIRMWARE_OF_A_CARD: Final = ".vbios_version"
-#: Libraries of ROCm that choose or hold kernels, by what their files are called.
+#: ROCm libraries that select or contain kernels, by file name.
 _LIBRARIES: Final = ("migraphx", "MIOpen", "hipblaslt", "rocblas", "hipdnn", "rccl", "amdhip64")
 _NVIDIA: Final = Path("/proc/driver/nvidia/version")
-#: A library that is looked for by name and not found is absent, not unknown.
+#: A library that is searched by name and not found is absent, not unknown.
 ABSENT: Final = "absent"
 
 
 def stack_facts() -> dict[str, str | None]:
-    """The facts by name, such as `rocm version`; None if unreadable, `absent` if not installed."""
+    """Return the facts by name, such as `rocm version`; None if unreadable, `absent` if not installed."""
     found: dict[str, str | None] = {}
     for fact in host_facts()["facts"]:
         category, key, value = fact["category"], fact["key"], fact["value"]
@@ -426,7 +426,7 @@ def stack_facts() -> dict[str, str | None]:
 
 
 def changes_of_stack(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> list[str]:
-    """List the facts that changed, old and new, in the order of their names; an unreadable fact is not a change."""
+    """List the changed facts with old and new values, sorted by name; an unreadable fact is not a change."""
     return [
         f"{name}: {before.get(name) or 'unknown'} → {value}"
         for name, value in sorted(after.items())
@@ -435,7 +435,7 @@ def changes_of_stack(before: Mapping[str, str | None], after: Mapping[str, str |
 
 
 def _library(folder: Path, name: str) -> str | None:
-    """The version that the file behind `libNAME.so` carries in its own name."""
+    """Return the version in the name of the file that `libNAME.so` links to."""
     for link in sorted(folder.glob(f"lib{name}*.so")):
         found = re.search(r"\.so\.([\d.]+)$", link.resolve().name)
         if found is not None:

@@ -1,6 +1,6 @@
-"""Read the kernel's files about this host and its processes: caches, control groups, and what identifies them.
+"""Read the Linux kernel's files about this host and its processes: caches, control groups and identifiers.
 
-Which of it becomes a fact of a capture is decided in `aaco_pipeline.resources.host.facts`.
+`aaco_pipeline.resources.host.facts` decides which of them become facts of a capture.
 """
 
 import ctypes
@@ -16,11 +16,11 @@ from typing import Final
 
 
 def text_of(path: Path) -> str | None:
-    """Read a small file, without white space around it; None when it is absent, empty or unreadable."""
+    """Read a small file and strip white space; None if it is absent, empty or unreadable."""
     try:
         return path.read_text().strip() or None
     except (OSError, UnicodeDecodeError):
-        return None  # the kernel has no such file here, or does not let us read it: the fact is unknown
+        return None  # the file does not exist here or is not readable: the fact is unknown
 
 
 _CPUS: Final = Path("/sys/devices/system/cpu")
@@ -32,9 +32,9 @@ KFD_NODES: Final = Path("/sys/class/kfd/kfd/topology/nodes")
 
 
 def kfd_gpus() -> list[tuple[str, int]]:
-    """Architecture (such as gfx942) and wavefront size of each AMD GPU that the kernel driver lists, in its order.
+    """Return architecture (such as gfx942) and wavefront size of each AMD GPU, in the kernel driver's order.
 
-    The driver's number 90402 is gfx942, 90010 is gfx90a, 110501 is gfx1151; a processor's is 0.
+    The driver's number 90402 is gfx942, 90010 is gfx90a, 110501 is gfx1151; processors have 0.
     """
     found = []
     nodes = [node for node in KFD_NODES.glob("*") if node.name.isdigit()]
@@ -48,23 +48,23 @@ def kfd_gpus() -> list[tuple[str, int]]:
 
 @dataclass(frozen=True)
 class Cache:
-    """One level: bytes of one cache, and the CPUs that share it, for each of the caches of that level."""
+    """One cache level: bytes of one cache, and for each cache the CPUs that share it."""
 
     level: int
     size_bytes: int
     groups: tuple[frozenset[int], ...]
 
     def threads_sharing(self, cpus: Collection[int]) -> int:
-        """The most of `cpus` that share one cache."""
+        """Return the largest number of `cpus` that share one cache."""
         return max((len(group & set(cpus)) for group in self.groups), default=0)
 
     def touched(self, cpus: Collection[int]) -> int:
-        """Number of caches of this level that `cpus` have between them."""
+        """Return the number of caches of this level that `cpus` use in total."""
         return sum(1 for group in self.groups if group & set(cpus))
 
 
 def caches(cpus: Collection[int], folder: Path = _CPUS) -> tuple[Cache, ...]:
-    """The data and unified caches of these CPUs by level, as the kernel states them; empty where it does not."""
+    """Return the data and unified caches of these CPUs by level, as the Linux kernel reports them, or nothing."""
     found: dict[int, tuple[int, set[frozenset[int]]]] = {}
     for cpu in sorted(cpus):
         for index in sorted((folder / f"cpu{cpu}" / "cache").glob("index[0-9]*")):
@@ -73,7 +73,7 @@ def caches(cpus: Collection[int], folder: Path = _CPUS) -> tuple[Cache, ...]:
             if _text(index / "type") in ("Data", "Unified") and level.isdigit() and size is not None and cpu in shared:
                 amount = int(size[1]) * _FACTORS[size[2]]
                 known, groups = found.setdefault(int(level), (amount, set()))
-                # Cores of two kinds have caches of two sizes: what fits the smaller fits all.
+                # On hybrid processors, cores have caches of different sizes: use the smaller one, which fits all.
                 found[int(level)] = (min(known, amount), groups | {shared})
     return tuple(
         Cache(level, size, tuple(sorted(groups, key=min))) for level, (size, groups) in sorted(found.items()) if size
@@ -81,7 +81,7 @@ def caches(cpus: Collection[int], folder: Path = _CPUS) -> tuple[Cache, ...]:
 
 
 def cpu_list(text: str) -> frozenset[int]:
-    """The numbers that the kernel writes as `0-3,8`; none when it is not of that form."""
+    """Return the numbers that the Linux kernel writes as `0-3,8`; empty for any other format."""
     numbers: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -95,16 +95,16 @@ def _text(path: Path) -> str:
     return text_of(path) or ""
 
 
-#: Version 1 writes a number of about this size where there is no limit.
+#: Version 1 reports a number of about this size if there is no limit.
 _UNLIMITED: Final = 1 << 62
 
 
 def cgroup_limits(memberships: str, mounts: str) -> dict[str, str | None]:
-    """The tightest limits on CPU time and memory from this process's control group up to the root.
+    """Return the tightest CPU-time and memory limits from this process's control group up to the root.
 
-    CPU: `QUOTA PERIOD` in microseconds, memory: bytes, `max` where unlimited; null where no such controller is found.
+    CPU: `QUOTA PERIOD` in microseconds; memory: bytes; `max` if unlimited; null if the controller is not found.
     """
-    paths: dict[str, str] = {}  # by controller; version 2 has them all in one group, with an empty name
+    paths: dict[str, str] = {}  # by controller; version 2 has a single group for all, with an empty name
     for line in memberships.splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -131,7 +131,7 @@ def cgroup_limits(memberships: str, mounts: str) -> dict[str, str | None]:
 
 
 def _groups(mount: Path, root: str, path: str) -> Iterator[Path]:
-    """The folders of the group at `path` and of those above it, as seen below a mount that shows `root`."""
+    """Return the folders of the group at `path` and of its parents, as seen below a mount that shows `root`."""
     inside = path.removeprefix(root.rstrip("/")).strip("/")
     folder = mount / inside if ".." not in inside.split("/") else mount
     yield folder
@@ -166,11 +166,11 @@ _MACHINE: Final = Path("/etc/machine-id")
 
 
 def identity_of(cpu_model: str | None, amd_cards: Sequence[Path]) -> dict[tuple[str, str], str | None]:
-    """The boot, the machine and its GPUs by category and key of `environment`; None if unreadable.
+    """Return identifiers of boot, machine and GPUs by category and key of `environment`; None if unreadable.
 
-    Sessions of one boot share its memory layout and its neighbours: what holds on two is worth more. A machine's id is
-    confidential and enters as a digest, together with the processor's model. Containers of one image may share an id,
-    and are one machine here.
+    Sessions of one boot share its memory layout and its neighbours, so a result confirmed on two boots is stronger. A
+    machine's id is confidential and is stored as a digest together with the processor's model. Containers of one image
+    may share an id and then count as one machine.
     """
     machine = text_of(_MACHINE)
     told = machine and hashlib.sha256(f"aaco_pipeline\0{cpu_model}\0{machine}".encode()).hexdigest()[:16]
@@ -188,12 +188,12 @@ def identity_of(cpu_model: str | None, amd_cards: Sequence[Path]) -> dict[tuple[
 
 
 def _boot_time() -> str | None:
-    """Boot time of this host in UTC by its present clock, to the second."""
+    """Return this host's boot time in UTC by its current clock, to the second."""
     found = re.search(r"^btime (\d+)$", text_of(_PROC / "stat") or "", re.MULTILINE)
     return found and datetime.fromtimestamp(int(found[1]), UTC).isoformat()
 
 
-#: Tags below `.dagster/` are not listed among a run's tags in the interface: they are for programs.
+#: Tags below `.dagster/` are meant for programs; the interface does not list them among a run's tags.
 TAG_PREFIX: Final = ".dagster/aaco/process/"
 HOST_TAG: Final = ".dagster/aaco/process/host"
 PID_TAG: Final = ".dagster/aaco/process/pid"
@@ -202,7 +202,7 @@ _BOOT_TAG: Final = ".dagster/aaco/process/boot"
 
 
 def process_tags() -> dict[str, str]:
-    """Tags for this process: host, boot, process number, and when the process started."""
+    """Return tags for this process: host, boot, process number and start time."""
     pid = os.getpid()
     return {
         HOST_TAG: platform.node(),
@@ -213,7 +213,7 @@ def process_tags() -> dict[str, str]:
 
 
 def process_is_gone(tags: Mapping[str, str]) -> bool | None:
-    """Return whether the process that `tags` name has ended; None when they name none, or one of another host."""
+    """Return whether the process in `tags` has ended; None if they contain none, or one of another host."""
     if not tags.get(PID_TAG, "").isdecimal() or tags.get(HOST_TAG) != platform.node():
         return None
     if tags.get(_BOOT_TAG) != _boot_id():
@@ -226,18 +226,18 @@ def _boot_id() -> str:
 
 
 def _process_started(pid: int) -> str | None:
-    """Start of the process in clock ticks since boot (field 22 of its stat); None when there is no such process."""
+    """Return the process's start in clock ticks since boot (field 22 of its stat); None if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces and parentheses
+    fields = stat.rpartition(")")[2].split()  # the preceding name may contain spaces and parentheses
     state, started = fields[0], fields[19]
     return None if state in "ZX" else started
 
 
 def give_back_memory() -> None:
-    """Give freed memory back to the system; does nothing with a C library that cannot (all but GNU's)."""
+    """Return freed memory to the system; does nothing with C libraries other than GNU's."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -1,1 +1,1 @@
-"""Records what the kernel does with the measured processes' threads: switches, wake-ups, faults, interrupts, I/O."""
+"""Record Linux kernel events of the measured processes' threads: switches, wake-ups, faults, interrupts, I/O."""

@@ -1,6 +1,7 @@
-"""Move the kernel's ring-buffer pages into files while something is measured, and read the counts of CPU quotas.
+"""Move the kernel's ring-buffer pages into files during a measurement, and read the counters of CPU quotas.
 
-The pages go through a pipe into a file unread; `aaco_pipeline.formats.native.kernel_plane` turns them into events.
+The pages go through a pipe into a file without being parsed; `aaco_pipeline.formats.native.kernel_plane` turns them
+into events.
 """
 
 import fcntl
@@ -18,14 +19,14 @@ from typing import Any, Final
 from aaco_pipeline.resources.kernel_plane.tracefs import Instance
 from aaco_pipeline.resources.telemetry.clocks import give_way, name_this_thread, next_instant
 
-#: Folders of each version's groups: version 1's CPU controller by either of its names, version 2 alone or beside it.
+#: Group folders of each cgroup version: version 1's CPU controller under either name, version 2 alone or alongside it.
 _VERSION_1: Final = ("cpu", "cpu,cpuacct")
 _VERSION_2: Final = (".", "unified")
 _MOST_STAT_BYTES: Final = 4_096
 
 
 class Quotas:
-    """The counts of a process's groups, whose files stay open, since they are read beside the measured program."""
+    """The counters of a process's groups; the files stay open, because they are read during the measurement."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
@@ -33,7 +34,7 @@ class Quotas:
         self._files: dict[Path, int] = {}
 
     def of(self, process: int | None) -> dict[str, int | str] | None:
-        """As `throttling_of` the groups that the process is in now, or was in last; None without either."""
+        """Return `throttling_of` the groups that the process is in, or was last in; None without either."""
         try:
             said = (self._root / f"proc/{process}/cgroup").read_text()
         except OSError:
@@ -57,9 +58,7 @@ class Quotas:
 
 
 def keep_reading(readings: list[dict[str, int | str]], reading: dict[str, int | str]) -> None:
-    """Add a reading: of those in a row that count the same the first and the last stay, so that it is known since when
-    a count may have risen.
-    """
+    """Add a reading; of equal consecutive readings keep the first and the last, to show when a count may have risen."""
     counts = [{**one, "monotonic_ns": 0} for one in (*readings[-2:], reading)]
     if len(counts) == 3 and counts[0] == counts[1] == counts[2]:
         readings[-1] = reading
@@ -68,9 +67,9 @@ def keep_reading(readings: list[dict[str, int | str]], reading: dict[str, int | 
 
 
 def groups_of(process: int, root: Path = Path("/")) -> list[Path]:
-    """The folders of the control groups that may bound a process's CPU time, its own first; none of no process.
+    """Return the control groups that may limit a process's CPU time, its own first; empty without a process.
 
-    `root` is where `proc` and `sys` lie.
+    `root` contains `proc` and `sys`.
     """
     try:
         lines = (root / f"proc/{process}/cgroup").read_text().splitlines()
@@ -89,9 +88,9 @@ def groups_of(process: int, root: Path = Path("/")) -> list[Path]:
 
 
 def throttling_of(groups: Sequence[Path], read: Callable[[Path], str] | None = None) -> dict[str, int | str] | None:
-    """Sum how often and for how long (ns) quotas of these groups were used up; None where no group reports it.
+    """Sum how often and for how long (ns) quotas of these groups were used up; None if no group reports it.
 
-    `read` gives what a group's `cpu.stat` says.
+    `read` returns the content of a group's `cpu.stat`.
     """
     counts = [found for group in groups if (found := _counts(group, read or _stat)) is not None]
     if not counts:
@@ -101,7 +100,7 @@ def throttling_of(groups: Sequence[Path], read: Callable[[Path], str] | None = N
 
 
 def _upwards(mount: Path, group: str) -> Iterator[Path]:
-    """The group's folder and those above it. In a container those that it may not see are not there, but the root."""
+    """Return the group's folder and its parents. In a container, invisible parents are missing, except for the root."""
     parts = [part for part in group.split("/") if part not in ("", "..")]
     for depth in range(len(parts), -1, -1):
         yield mount.joinpath(*parts[:depth])
@@ -112,7 +111,7 @@ def _stat(group: Path) -> str:
 
 
 def _counts(group: Path, read: Callable[[Path], str]) -> tuple[int, int] | None:
-    """Version 1 counts nanoseconds in `throttled_time`, version 2 microseconds in `throttled_usec`."""
+    """Return number and ns: version 1 has `throttled_time` in ns, version 2 `throttled_usec` in microseconds."""
     try:
         values = {name: int(value) for name, value in map(str.split, read(group).splitlines())}
     except (OSError, ValueError):
@@ -122,37 +121,37 @@ def _counts(group: Path, read: Callable[[Path], str]) -> tuple[int, int] | None:
     return values["nr_throttled"], values.get("throttled_time", values.get("throttled_usec", 0) * 1_000)
 
 
-#: Period of its thread's looks at quotas, and of the sampler beside it: each waking takes a CPU.
+#: Period for reading quotas, shared with the sampler, because each wake-up takes a CPU.
 PERIOD_NS: Final = 500_000_000
-#: A buffer is emptied when so much of it is full.
+#: A buffer is emptied once this fraction of it is full.
 _FULL_PERCENT: Final = 50
 _PIPE_BYTES: Final = 1 << 20
-#: A recording ends at this size, or with so little disk left. Reading takes about 12 bytes of memory per byte, of the
-#: 4 GiB that a reader may have: a larger one could never be read.
+#: A recording ends at this size, or with this little disk space left. Reading takes about 12 bytes of memory per byte,
+#: and a reader may have 4 GiB: a larger recording could never be read.
 _MOST_PAGE_BYTES: Final = 192 << 20
 _LEAST_FREE_BYTES: Final = 1 << 30
 
 
 class PageReader:
-    """Reads from when it is made until `finish` or `close`."""
+    """Reads from its creation until `finish` or `close`."""
 
     def __init__(self, instances: Mapping[str, Instance], folder: Path) -> None:
         self._instances = tuple(instances.values())
         self._buffers = [(name, one, cpu) for name, one in instances.items() for cpu in one.cpus()]
         self._folder = folder
         self._stopping = os.eventfd(0, os.EFD_CLOEXEC)
-        #: Whose control groups are looked at, and how often quotas were used up by when.
+        #: The process whose control groups are watched, and how often quotas were used up at which time.
         self.process: int | None = None
         self.throttling: list[dict[str, int | str]] = []
         self._quotas = Quotas()
-        #: The reason that it stopped recording before the run was over, and the time.
+        #: The reason why recording stopped before the end of the run, and the time.
         self.ended_early: str | None = None
         self._began = time.monotonic()
         self._moved_bytes = 0
         self._error: OSError | None = None
         self._sources: list[int] = []
         self._pipe = os.pipe2(os.O_CLOEXEC)
-        with suppress(OSError):  # more than the system lets a user have
+        with suppress(OSError):  # more than the system allows the user
             fcntl.fcntl(self._pipe[1], fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._thread = threading.Thread(target=self._run, name="kernel plane", daemon=True)
         try:
@@ -166,7 +165,7 @@ class PageReader:
         self._thread.start()
 
     def finish(self) -> list[dict[str, Any]]:
-        """Move the remaining pages and compress all: each buffer with its file and the kernel's counts."""
+        """Move the remaining pages and compress everything; return each buffer's file and the kernel's counters."""
         self._stop()
         if self._error is not None:
             raise self._error
@@ -175,7 +174,7 @@ class PageReader:
         for source, (name, one, cpu) in zip(self._sources, self._buffers, strict=True):
             plain = self._file(name, cpu)
             packed = plain.with_name(f"{plain.name}.gz")
-            # A page that is not full comes by reading alone.
+            # Partially filled pages are only returned by an explicit read.
             with plain.open("ab") as target, suppress(BlockingIOError):
                 while content := os.read(source, page):
                     target.write(content.ljust(page, b"\0"))
@@ -197,7 +196,7 @@ class PageReader:
         self._quotas.close()
 
     def look_at_the_quota(self) -> None:
-        """Keep the present counts of the process's groups; after its end, the last ones."""
+        """Record the current counters of the process's groups; after its end, the last ones."""
         found = self._quotas.of(self.process)
         if found is not None:
             keep_reading(self.throttling, {"monotonic_ns": time.monotonic_ns(), **found})
@@ -230,7 +229,7 @@ class PageReader:
             self._record_no_more()
 
     def _waiting(self) -> "select.poll":
-        """Waits for the end, or a half full buffer; for the end alone where any event would wake it (before 5.0)."""
+        """Waits for the end or a half-full buffer; only for the end if any event would wake it (before 5.0)."""
         waiting = select.poll()
         waiting.register(self._stopping, select.POLLIN)
         for source in self._sources if self._polls else ():
@@ -243,7 +242,7 @@ class PageReader:
             with suppress(BlockingIOError):
                 while moved := os.splice(source, inlet, _PIPE_BYTES, flags=os.SPLICE_F_NONBLOCK):
                     self._moved_bytes += moved
-                    # Opened for what there is alone: with as many files as buffers a large host's would be too many.
+                    # Opened only for the existing data: with one file per buffer, a large host would need too many.
                     with self._file(name, cpu).open("r+b", buffering=0) as target:
                         target.seek(0, os.SEEK_END)
                         while moved:
@@ -270,7 +269,7 @@ def _until_next_instant_ms() -> int:
 
 
 def why_full(folder: Path) -> str | None:
-    """Explain why no more may be written here: the rest is left for the capture itself and for other writers."""
+    """Explain why no more may be written here: the rest is reserved for the capture itself and for other writers."""
     disk = os.statvfs(folder)
     if disk.f_bavail * disk.f_frsize < _LEAST_FREE_BYTES:
         return f"less than {_LEAST_FREE_BYTES >> 20:,} MiB are left on the disk"

@@ -1,6 +1,6 @@
-"""Probes the machine: on every CPU that is ours a thread that only reads the clock, beside a recording of the kernel's.
+"""Probe the machine: a thread on every usable CPU reads the clock in a loop, while Linux kernel events are recorded.
 
-What the probes and the recording say together is `aaco_pipeline.analysis.delays.interference`.
+`aaco_pipeline.analysis.delays.interference` combines the probes and the recording.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any, Final
 from aaco_pipeline.errors import UnavailableError
 from aaco_pipeline.resources.kernel_plane.recording import KernelPlane
 
-#: Waits until it is followed, then keeps where two readings of the clock are further apart than its loop can be.
+#: Waits until it is being followed, then stores clock readings that are further apart than its loop can explain.
 _PROBE: Final = """
 import ctypes, json, os, signal, sys, time
 ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
@@ -38,7 +38,7 @@ _PATIENCE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True)
 class Probed:
-    """Readings of each CPU's probe, the recording's document, and the runnable threads meanwhile (None if unknown)."""
+    """Readings of each CPU's probe, the recording's document, and the number of runnable threads (None if unknown)."""
 
     probes: dict[int, dict[str, Any]]
     document: dict[str, Any]
@@ -46,18 +46,18 @@ class Probed:
 
 
 def probe_machine(folder: Path, seconds: float, tick: Callable[[float], None]) -> Probed:
-    """Probe every CPU of this process's affinity for this long; `folder` gets the recording of the kernel.
+    """Probe every CPU in this process's affinity for this long; `folder` receives the recording of the kernel.
 
-    `tick` gets the number of seconds that have passed. Raises UnavailableError when a probe does not answer.
+    `tick` is called with the elapsed seconds. Raises UnavailableError if a probe does not answer.
     """
     cpus, probes = sorted(os.sched_getaffinity(0)), dict[int, dict[str, Any]]()
     runnable: list[int | None] = []
-    # Without interrupts every tick would seem to have vanished.
+    # Without interrupt events, every timer tick would be an unexplained gap.
     with KernelPlane(folder, tools=()) as plane, ExitStack() as started:
         running = {}
         for cpu in cpus:
             command = [sys.executable, "-I", "-S", "-c", _PROBE, str(cpu), str(seconds), str(_STEP_NS)]
-            # Ctrl-C is this process's to answer, which ends them.
+            # This process handles Ctrl-C and then ends the probes.
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0
             )
@@ -67,7 +67,7 @@ def probe_machine(folder: Path, seconds: float, tick: Callable[[float], None]) -
             plane.follow(process.pid, f"cpu{cpu}")
         for process in running.values():
             assert process.stdin is not None
-            with suppress(BrokenPipeError):  # it has died, and is asked for its answer below
+            with suppress(BrokenPipeError):  # it has died; this is detected below when its answer is read
                 process.stdin.write("\n")
                 process.stdin.flush()
             with suppress(BrokenPipeError):
@@ -94,7 +94,7 @@ def probe_machine(folder: Path, seconds: float, tick: Callable[[float], None]) -
 
 
 def _runnable() -> int | None:
-    """Number of threads that have a CPU or wait for one now: `procs_running`, which a load average only resembles."""
+    """Return the number of threads now running or runnable: `procs_running`, which a load average only approximates."""
     with suppress(OSError, ValueError, IndexError):
         for line in _STATISTICS.read_text().splitlines():
             if line.startswith("procs_running"):

@@ -1,7 +1,7 @@
-"""Records the kernel's events of measured processes while passes run, through instances of tracefs of our own.
+"""Record Linux kernel events of measured processes during passes, through private tracefs instances.
 
-The pages of the kernel's ring buffers are kept as they are; making events of them is
-`aaco_pipeline.formats.native.kernel_plane`. What cannot be recorded is said in the document and never fails the run.
+The kernel's ring-buffer pages are stored unchanged; `aaco_pipeline.formats.native.kernel_plane` turns them into events.
+The document states what could not be recorded; this never fails the run.
 """
 
 import os
@@ -30,17 +30,17 @@ FORMAT: Final = "aaco-kernel-plane"
 FORMAT_VERSION: Final = 1
 DOCUMENT_FILE: Final = "kernel_plane.json"
 FOLDER: Final = "kernel_plane"
-#: For each CPU and instance: seconds of a busy host, so that the reader rarely wakes beside the measured program.
+#: Per CPU and instance: several seconds of a busy host, so that the reader rarely wakes during the measurement.
 _BUFFER_KB: Final = 16_384
 _LEAST_BUFFER_KB: Final = 1_024
-#: For all together: a bound on the kernel's memory on a host of hundreds of CPUs.
+#: Total for all buffers: limits the kernel memory on hosts with hundreds of CPUs.
 _BUFFERS_KB: Final = 1 << 20
 _PURPOSES: Final = ("threads", "switches")
 _OF_A_TOOL: Final = "{tool} tells switches and wake-ups alone: no faults, interrupts or system calls"
 
 
 class KernelPlane:
-    """Record from entry to exit into `folder`, or give the reason for not recording in the document.
+    """Record into `folder` from entry to exit, or state in the document why nothing was recorded.
 
     with KernelPlane(folder) as plane:
         plane.follow(process, "latency")
@@ -48,7 +48,7 @@ class KernelPlane:
     """
 
     def __init__(self, folder: Path, tools: Sequence[str] = ("perf", "bpftrace")) -> None:
-        """`tools` record switches and wake-ups alone where tracefs cannot be read; who needs more names none."""
+        """`tools` record only switches and wake-ups if tracefs is unreadable; pass none if you need more events."""
         self._folder = folder
         self._tools = tools
         self._document: dict[str, Any] = {
@@ -101,20 +101,20 @@ class KernelPlane:
             self._remove()
 
     def follow(self, process: int, label: str) -> None:
-        """Record the threads of a process that has just begun, and all that they start."""
+        """Record the threads of a process that has just started, and all that they start."""
         self._document["processes"][label] = process
         self.admit(process)
         if self._reader is not None:
             self._reader.process = process
 
     def admit(self, process: int) -> None:
-        """Record a process that is to start one that is followed, so that nothing of that one is missed."""
+        """Record a process that will start a followed one, so that none of its events are missed."""
         if self._reader is None:
             return
         try:
             tasks = [task.name for task in Path(f"/proc/{process}/task").iterdir()]
         except OSError:
-            return  # it has ended already
+            return  # already ended
         try:
             for task in tasks:
                 self._instances["threads"].set("set_event_pid", task)
@@ -122,7 +122,7 @@ class KernelPlane:
             self._document["remarks"].append(f"process {process} is not followed: {refused_by(error)}")
 
     def document(self) -> dict[str, Any]:
-        """The recording, or state `absent` with the reason and what to do."""
+        """Return the recording, or state `absent` with the reason and the remedy."""
         return self._document
 
     def _start(self) -> None:
@@ -133,7 +133,7 @@ class KernelPlane:
         threads = self._instances["threads"]
         threads.set("options/event-fork", "1")
         threads.set("set_event_pid", str(_nobody()))
-        # A driver that is not loaded has nothing to say, and lacks nothing.
+        # A driver that is not loaded emits no events, so nothing is missing.
         of_gpus = [event for event in OF_GPUS if (tracefs / "events" / event).parent.is_dir()]
         left_out = misleading(platform.release())
         events = {event: threads.enable(event) for event in (*OF_THREADS, *of_gpus) if event not in left_out}
@@ -165,7 +165,7 @@ class KernelPlane:
         self._document["state"] = "present"
 
     def _start_a_tool(self) -> None:
-        """Record what perf or bpftrace can capture: no faults, interrupts or system calls."""
+        """Record the events that perf or bpftrace can capture, which exclude faults, interrupts and system calls."""
         (self._folder / FOLDER).mkdir()
         tool = SchedulerTrace(self._folder / FOLDER, self._tools)
         tool.__enter__()
@@ -175,12 +175,12 @@ class KernelPlane:
             self._take_from(tool)
 
     def _take_from(self, tool: SchedulerTrace) -> None:
-        """The tool's recording, or the reason that it failed, with the reason that tracefs failed before it."""
+        """Return the tool's recording, or why it failed, together with the reason why tracefs failed before."""
         told = tool.document()
         reason, fix = self._document["reason"], self._document["fix"]
         others = [told["reason"]] if told["reason"] else []
         if told["state"] == "present":
-            # Keep only those entries about its file that its reader needs.
+            # Keep only the entries about its file that its reader needs.
             trace = {name: told[name] for name in ("file", "lost", "version", "clock")}
             why = [f"{reason} ({fix})", *others, _OF_A_TOOL.format(tool=told["tool"])]
             remarks = [*self._document["remarks"], *told["remarks"], *why]
@@ -206,7 +206,7 @@ class KernelPlane:
 
 
 def _prepare(fresh: Instance) -> None:
-    """Have an instance record nothing yet, by our clock, with the largest buffer that memory allows."""
+    """Set up an instance, still switched off, with our clock and the largest buffer that memory allows."""
     fresh.set("tracing_on", "0")
     fresh.set("trace_clock", "mono")
     size = buffer_kb(os.cpu_count() or 1)
@@ -222,10 +222,10 @@ def _prepare(fresh: Instance) -> None:
 
 
 def buffer_kb(cpus: int) -> int:
-    """Buffer size in KiB of one CPU in one instance, on a host with this many CPUs."""
+    """Return the buffer size in KiB per CPU and instance, on a host with this many CPUs."""
     return max(_LEAST_BUFFER_KB, min(_BUFFER_KB, _BUFFERS_KB // (len(_PURPOSES) * cpus)))
 
 
 def _nobody() -> int:
-    """A number that no thread has: with it alone no thread is recorded until one is followed."""
+    """Return an unused thread number: with only this one in the filter, no thread is recorded until one is followed."""
     return int(Path("/proc/sys/kernel/pid_max").read_text()) - 1

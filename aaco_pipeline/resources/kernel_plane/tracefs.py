@@ -1,6 +1,6 @@
-"""An instance of the kernel's tracing of our own: its tracepoints, made, read and removed without touching any other.
+"""A private tracing instance of the Linux kernel: creates, reads and removes it without touching any other.
 
-What is recorded, and for how long, is decided in `recording`. The files are documented in the kernel's
+`recording` decides which events are recorded, and for how long. The files are documented in the kernel's
 Documentation/trace/ftrace.rst.
 """
 
@@ -15,11 +15,11 @@ from typing import Final
 
 from aaco_pipeline.resources.telemetry.clocks import NotPossible, why_apart
 
-#: The last step of a fault changes a process's memory; the kernel has no event for the return from it.
+#: The last step of a fault changes a process's memory counter; the kernel has no event for the return from a fault.
 FAULT_END: Final = "kmem/rss_stat"
-#: Kernels before this one count memory in batches, at the beginning of a later fault.
+#: Kernels before this version count memory in batches, at the beginning of a later fault.
 _COUNTS_AT_ONCE: Final = (6, 2)
-#: Events of the measured threads alone, and of what interrupts them.
+#: Events recorded only for the measured threads and their interruptions.
 OF_THREADS: Final = (
     *(
         "sched/sched_stat_runtime",
@@ -38,7 +38,7 @@ OF_THREADS: Final = (
     *("raw_syscalls/sys_enter", "raw_syscalls/sys_exit"),
     *("block/block_rq_issue", "signal/signal_deliver"),
 )
-#: Events of all CPUs: every switch, for who had the CPU, and changes of their clocks.
+#: Events recorded for all CPUs: every switch, to see which thread had the CPU, and clock-frequency changes.
 OF_CPUS: Final = ("sched/sched_switch", "power/cpu_frequency")
 #: Events of loaded GPU drivers: jobs, page tables, buffers, waits for fences.
 OF_GPUS: Final = (
@@ -50,18 +50,18 @@ OF_GPUS: Final = (
 
 
 def misleading(release: str) -> dict[str, str]:
-    """Events that mean something else on a kernel of this release (as in `uname -r`), with the reason."""
+    """Return the events with a different meaning on this kernel release (as in `uname -r`), with the reason."""
     known = re.match(r"(\d+)\.(\d+)", release)
     if known is not None and (int(known[1]), int(known[2])) >= _COUNTS_AT_ONCE:
         return {}
     return {FAULT_END: "not asked for: only since Linux 6.2 it says when a fault is over"}
 
 
-#: Mount points of tracefs, newer kernels first.
+#: Mount points of tracefs, those of newer kernels first.
 _MOUNTS: Final = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 _NAME: Final = re.compile(r"aaco_(\d+)_(\d+)_\w+")
 _NUMBERS: Final = itertools.count(1)
-#: Remedies by the kernel's error.
+#: Remedies by error of the kernel.
 _FIXES: Final = {
     errno.ENOENT: "use Linux 4.7 or later",
     errno.ENOMEM: "free memory, and record again",
@@ -71,7 +71,7 @@ _FIXES: Final = {
 
 
 def refused_by(error: OSError) -> NotPossible:
-    """Word the refusal of the kernel or the disk, with what to do about it."""
+    """Word an error of the kernel or the disk, with the remedy."""
     if error.errno in (errno.EACCES, errno.EPERM):
         fix = "run as root" if os.geteuid() != 0 else "boot the kernel without lockdown"
     else:
@@ -80,16 +80,16 @@ def refused_by(error: OSError) -> NotPossible:
 
 
 class Instance:
-    """One instance in a tracefs; it records nothing until `turn`ed on. OSError where the kernel refuses something."""
+    """One tracefs instance; it records nothing until it is `turn`ed on. OSError if the kernel refuses a setting."""
 
     def __init__(self, tracefs: Path, purpose: str) -> None:
-        # Numbered, as one that another program has open stays until our process has ended.
+        # Numbered, because an instance opened by another program persists until our process has ended.
         whose = f"aaco_{os.getpid()}_{_start_of(os.getpid())}"
         self.path = tracefs / "instances" / f"{whose}_{next(_NUMBERS)}_{purpose}"
         self.path.mkdir()
 
     def set(self, file: str, value: str) -> None:
-        """Write a setting; the kernel takes it with one write or refuses it."""
+        """Write a setting in a single write, which the kernel accepts or refuses."""
         descriptor = os.open(self.path / file, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(descriptor, value.encode())
@@ -99,7 +99,7 @@ class Instance:
             os.close(descriptor)
 
     def enable(self, event: str) -> dict[str, object]:
-        """Have an event recorded, alone: how its records are laid out, or why there are none."""
+        """Enable one event: return its record layout, or why it is unavailable."""
         folder = f"events/{event}"
         try:
             text = (self.path / folder / "format").read_text()
@@ -111,7 +111,7 @@ class Instance:
         return {"format": text, "reason": None}
 
     def wakes_when_full(self, percent: int) -> bool:
-        """Have who waits for a CPU's pages woken when so much of its buffer is full; False on kernels before 5.0."""
+        """Wake readers of a CPU's pages once this percentage of its buffer is full; False on kernels before 5.0."""
         try:
             self.set("buffer_percent", str(percent))
         except OSError:
@@ -119,27 +119,27 @@ class Instance:
         return True
 
     def cpus(self) -> list[int]:
-        """The CPUs that have a buffer."""
+        """Return the CPUs that have a buffer."""
         return sorted(int(one.name.removeprefix("cpu")) for one in (self.path / "per_cpu").iterdir())
 
     def pages(self, cpu: int) -> int:
-        """An open descriptor that gives a CPU's pages as they fill, and never waits."""
+        """Return a non-blocking descriptor that returns a CPU's pages as they fill up."""
         return os.open(self.path / f"per_cpu/cpu{cpu}/trace_pipe_raw", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def stats(self, cpu: int) -> dict[str, int]:
-        """The kernel's counts for a CPU's buffer: `overrun` and `dropped events` are losses."""
+        """Return the kernel's counters of a CPU's buffer: `overrun` and `dropped events` are losses."""
         lines = (self.path / f"per_cpu/cpu{cpu}/stats").read_text().splitlines()
         pairs = (line.split(":", 1) for line in lines if ":" in line)
         return {name: int(value) for name, value in pairs if value.strip().isdecimal()}
 
     def is_on(self) -> bool:
-        """Return whether it records; anyone who may write to tracefs can turn it off."""
+        """Return whether it is recording; anyone with write access to tracefs can turn it off."""
         return (self.path / "tracing_on").read_text().strip() != "0"
 
     def remove(self) -> bool:
-        """Stop recording and remove the instance; all its descriptors have to be closed before.
+        """Stop recording and remove the instance; all its descriptors must be closed first.
 
-        False where another program has a file of it open: then it stays, and records nothing.
+        Returns False if another program has one of its files open: the instance then remains, but records nothing.
         """
         try:
             with suppress(OSError):
@@ -153,7 +153,7 @@ class Instance:
 
 
 def find_tracefs() -> Path:
-    """Find the folder in which instances can be made. NotPossible in one line where there is none."""
+    """Find the folder in which instances can be created. NotPossible in one line if there is none."""
     for one in _MOUNTS:
         try:
             if not (one / "instances").is_dir():
@@ -171,10 +171,10 @@ def find_tracefs() -> Path:
 
 
 def remove_stale() -> list[str]:
-    """Remove instances of ours whose process is gone, as a kill leaves them; return their names.
+    """Remove instances that a killed process of ours left behind; return their names.
 
-    Nothing is written to one before: whether it is still recorded with is for the kernel to say, which does not remove
-    an instance with an open file. From a namespace of its own a process does not see whose an instance is.
+    Nothing is written to an instance first: the kernel does not remove one with an open file, so it decides whether one
+    is in use. In its own namespace, a process cannot see who owns an instance.
     """
     removed = []
     for mount in _MOUNTS if why_apart() is None else ():
@@ -187,13 +187,13 @@ def remove_stale() -> list[str]:
 
 
 def stale_of(instances: Iterable[Path]) -> list[Path]:
-    """Select our instances whose process is gone: no process has the number, or one that began at another time."""
+    """Select our instances whose process is gone: its number is unused, or reused by a later process."""
     named = ((one, _NAME.fullmatch(one.name)) for one in instances)
     return [one for one, name in named if name is not None and _start_of(int(name[1])) != name[2]]
 
 
 def _start_of(process: int) -> str:
-    """Start of a process in ticks since boot; empty where there is none."""
+    """Return a process's start in ticks since boot; empty if there is none."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -1,1 +1,1 @@
-"""Running models in measured processes, one at a time on a host."""
+"""Run models in measured processes, one at a time per host."""

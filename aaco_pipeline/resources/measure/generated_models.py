@@ -1,7 +1,7 @@
-"""Builds the models that are made rather than shipped: their graphs and their seeded weights.
+"""Build the generated models: their graphs and their seeded weights.
 
-Which names they have, how large they are and where they are kept is `aaco_pipeline.resources.measure.models`, which
-imports this module only when a model has to be built, because importing onnx is slow.
+`aaco_pipeline.resources.measure.models` defines their names, sizes and location, and imports this module only to build
+a model, because importing onnx is slow.
 """
 
 import math
@@ -22,12 +22,11 @@ _Shape = Sequence[int | str]
 
 
 def gpt(*, layers: int, width: int, heads: int, vocabulary: int, positions: int, seed: int) -> bytes:
-    """A decoder-only transformer with normalization before each block and a key-value cache, as ONNX bytes.
+    """Return a decoder-only transformer with pre-normalization and a key-value cache, as ONNX bytes.
 
-    One graph serves prefill (many tokens, an empty cache) and decode (one token, the cache so far). Inputs are
-    `input_ids` [batch, sequence] and, for each layer, `past_key_i` and `past_value_i` [batch, heads, past, width of
-    a head]; outputs are `logits` and the caches grown by the sequence. Past and sequence together may not exceed
-    `positions`.
+    One graph serves prefill (many tokens, empty cache) and decode (one token, the cache so far). Inputs are `input_ids`
+    [batch, sequence] and, for each layer, `past_key_i` and `past_value_i` [batch, heads, past, head width]; outputs are
+    `logits` and the caches extended by the sequence. Past and sequence together may not exceed `positions`.
     """
     if width % heads:
         raise ValueError(f"a width of {width} cannot be shared by {heads} heads")
@@ -83,7 +82,7 @@ def _attention(
     width: int,
     heads: int,
 ) -> str:
-    """Causal attention over the cache and the new tokens, added to `hidden`; writes the grown cache to `present`."""
+    """Add causal attention over the cache and the new tokens to `hidden`; write the extended cache to `present`."""
     normalized = graph.normalized(f"{name}/normalization", hidden, width)
     mixed = graph.linear(f"{name}/query_key_value", normalized, width, 3 * width)
     parts = graph.nodes(
@@ -120,7 +119,7 @@ def _attention(
 
 
 def _feed_forward(graph: "_Graph", name: str, hidden: str, *, width: int) -> str:
-    """Two matrix products around the exact GELU, written with Erf as exporters for this opset do; added to `hidden`."""
+    """Add two matrix products around the exact GELU, written with Erf as exporters for this opset do, to `hidden`."""
     normalized = graph.normalized(f"{name}/normalization", hidden, width)
     wide = graph.linear(f"{name}/expand", normalized, width, 4 * width)
     scaled = graph.node("Div", [wide, graph.constant("root_of_two", np.float32(math.sqrt(2)))], f"{name}/gelu_divide")
@@ -132,10 +131,10 @@ def _feed_forward(graph: "_Graph", name: str, hidden: str, *, width: int) -> str
 
 
 def control_flow(*, width: int, trips: int, seed: int) -> bytes:
-    """Matrix products before, inside and after control flow, from `x` to `y`, both [rows, width], as ONNX bytes.
+    """Return matrix products before, inside and after control flow, from `x` to `y`, both [rows, width], as ONNX bytes.
 
-    A branch at the top depends on the sum of `x`. A loop of `trips` iterations holds a branch on whether the
-    iteration's number is even, and its odd side holds a further branch on whether the loop is past its first half.
+    A top-level branch depends on the sum of `x`. A loop of `trips` iterations contains a branch on whether the
+    iteration number is even; its odd side contains another branch on whether the loop is past its first half.
     """
     graph, shape = _Graph(seed), _rows_of(width)
     hidden = graph.node("Relu", [graph.linear("before", "x", width, width)], "before/relu")
@@ -197,34 +196,35 @@ def _loop_body(body: "_Graph", *, width: int, trips: int) -> GraphProto:
 
 
 class _Graph:
-    """Collects the named nodes and initializers of one graph; graphs inside it draw weights from the same stream."""
+    """Collects the named nodes and initializers of one graph; its subgraphs draw weights from the same stream."""
 
     def __init__(self, seed: int) -> None:
-        # The legacy generator's stream, and a uniform draw from it, are the same bits in every NumPy and on every host.
+        # The legacy generator's stream, and a uniform draw from it, give the same bits in every NumPy and on every
+        # host.
         self._random = np.random.RandomState(seed)
         self._outer: _Graph | None = None
         self._nodes: list[NodeProto] = []
         self._initializers: dict[str, TensorProto] = {}
 
     def inner(self) -> "_Graph":
-        """A graph for a branch or a loop body inside this one; it sees this one's tensors and constants."""
+        """Return a graph for a branch or a loop body inside this one; it can use this graph's tensors and constants."""
         graph = _Graph(0)
         graph._random, graph._outer = self._random, self
         return graph
 
     def node(self, kind: str, inputs: Sequence[str], name: str, *, output: str | None = None, **attributes: Any) -> str:
-        """Adds a node with one output and returns that output's name."""
+        """Add a node with one output and return that output's name."""
         return self.nodes(kind, inputs, name, [output or f"{name}/output"], **attributes)[0]
 
     def nodes(self, kind: str, inputs: Sequence[str], name: str, outputs: list[str], **attributes: Any) -> list[str]:
-        """Adds a node with the outputs named and returns their names."""
+        """Add a node with the named outputs and return their names."""
         self._nodes.append(helper.make_node(kind, inputs, outputs, name=name, **attributes))
         return outputs
 
     def branch(
         self, name: str, condition: str, then: "tuple[_Graph, str]", otherwise: "tuple[_Graph, str]", shape: _Shape
     ) -> str:
-        """Adds an If whose sides are graphs without inputs, each with the output named beside it."""
+        """Add an If whose sides are graphs without inputs, each with its output name."""
         (then_graph, then_output), (else_graph, else_output) = then, otherwise
         return self.node(
             "If",
@@ -235,25 +235,25 @@ class _Graph:
         )
 
     def linear(self, name: str, value: str, fan_in: int, fan_out: int) -> str:
-        """A matrix product and a bias."""
+        """Add a matrix product and a bias."""
         product = self.node("MatMul", [value, self.weight(f"{name}/weight", fan_in, fan_out)], f"{name}/matmul")
         bias = self._initializer(f"{name}/bias", np.zeros(fan_out, dtype=np.float32))
         return self.node("Add", [product, bias], f"{name}/add_bias")
 
     def normalized(self, name: str, value: str, width: int) -> str:
-        """Layer normalization over the last axis, as it is before training: scale 1, shift 0."""
+        """Add layer normalization over the last axis in its untrained state: scale 1, shift 0."""
         scale = self._initializer(f"{name}/scale", np.ones(width, dtype=np.float32))
         shift = self._initializer(f"{name}/shift", np.zeros(width, dtype=np.float32))
         return self.node("LayerNormalization", [value, scale, shift], name, axis=-1)
 
     def weight(self, name: str, rows: int, columns: int, *, spread: float | None = None) -> str:
-        """A random matrix of mean 0; its standard deviation keeps a product's size unless `spread` gives another."""
+        """Add a random matrix of mean 0; its standard deviation preserves a product's scale unless `spread` is set."""
         deviation = 1 / math.sqrt(rows) if spread is None else spread
         uniform = self._random.random_sample((rows, columns)) * 2 - 1
         return self._initializer(name, (uniform * (deviation * math.sqrt(3))).astype(np.float32))
 
     def constant(self, name: str, value: npt.ArrayLike) -> str:
-        """A small constant, kept once under its name in the outermost graph that asked for it."""
+        """Add a small constant, stored once under its name in the outermost graph that requested it."""
         graph: _Graph | None = self
         while graph is not None:
             if name in graph._initializers:
@@ -262,11 +262,11 @@ class _Graph:
         return self._initializer(name, np.asarray(value))
 
     def graph(self, name: str, inputs: list[ValueInfoProto], outputs: list[ValueInfoProto]) -> GraphProto:
-        """Everything collected so far, as a graph."""
+        """Return everything collected so far as a graph."""
         return helper.make_graph(self._nodes, name, inputs, outputs, list(self._initializers.values()))
 
     def model(self, name: str, inputs: list[ValueInfoProto], outputs: list[ValueInfoProto]) -> bytes:
-        """Everything collected so far, as the bytes of a model; the same bytes every time."""
+        """Return everything collected so far as the bytes of a model; always the same bytes."""
         model = helper.make_model(
             self.graph(name, inputs, outputs),
             ir_version=_IR_VERSION,

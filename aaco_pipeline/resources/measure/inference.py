@@ -1,8 +1,7 @@
-"""Runs a model in measured child processes, one for each pass, and leaves the raw capture of a session in a folder.
+"""Run a model in measured child processes, one for each pass, and leave the raw capture of a session in a folder.
 
-The measured process is `aaco_pipeline.resources.measure.inference_worker`; its files are read by
-`aaco_pipeline.formats`; the passes under rocprofv3 are `aaco_pipeline.resources.rocprofv3.passes`. The capture asset
-decides when this runs.
+The measured process is `aaco_pipeline.resources.measure.inference_worker`; `aaco_pipeline.formats` reads its files;
+`aaco_pipeline.resources.rocprofv3.passes` runs the passes under rocprofv3. The capture asset decides when this runs.
 """
 
 import gzip
@@ -47,7 +46,7 @@ from aaco_pipeline.resources.toolchains.limited import ending
 
 PASSES: Final = ("latency", "trace")
 _ANSWERS: Final = "answers.npz"
-#: Free disk space without which a measured process may have failed for lack of room.
+#: With less free disk space, a failed measured process may have run out of space.
 _ROOM_BYTES: Final = 1 << 20
 _PRECISION_OPTIONS: Final = {
     MIGRAPHX_PROVIDER: {
@@ -57,7 +56,7 @@ _PRECISION_OPTIONS: Final = {
         "int8": {"migraphx_int8_enable": "1"},
     }
 }
-#: The runtime's names for how far it rewrites the graph before running it.
+#: The runtime's names for its graph optimization levels.
 _OPTIMIZATION_LEVELS: Final = {
     "none": "disable_all",
     "basic": "enable_basic",
@@ -68,7 +67,7 @@ _ERRORS: Final[dict[str, type[AacoError]]] = {"usage": UsageError, "model": Mode
 
 
 def plan(request: MeasurementRequest, configs: Path) -> tuple[ModelChoice, BackendEntry]:
-    """The model and backend that `request` means by the registry in the folder `configs`. Raises AacoError."""
+    """Look up the model and backend of `request` in the registries of the folder `configs`. Raises AacoError."""
     backends = load_backends(configs / "backends.yaml")
     if request.backend not in backends:
         raise UsageError(f"unknown backend {request.backend!r}; known: {', '.join(sorted(backends))}")
@@ -84,9 +83,9 @@ def plan(request: MeasurementRequest, configs: Path) -> tuple[ModelChoice, Backe
 
 
 def check_request(request: MeasurementRequest, configs: Path) -> Mapping[str, Sequence[int]]:
-    """Refuse an impossible request before there is a session; return the shapes of the inputs, as far as known.
+    """Refuse an impossible request before a session is created; return the known input shapes.
 
-    It refuses what `plan` refuses, an interpreter without a runtime, and inputs of another shape.
+    Refuses everything that `plan` refuses, an interpreter without a runtime, and mismatched input shapes.
     """
     from aaco_pipeline.formats import onnx as onnx_format
     from aaco_pipeline.formats.onnx.weightless import graph_only
@@ -115,14 +114,14 @@ def capture_inference(
 ) -> None:
     """Measure `request` and fill `folder` with the raw capture. Waits for the host's measurement slot.
 
-    `held` is the slot's descriptor where the caller has it already, for several captures in a row.
+    `held` is the slot's descriptor if the caller already holds it for several consecutive captures.
 
-    Writes `capture.json` (what was run), `host.json`, `telemetry.json` (the sampler's readings), and for each pass
-    `<pass>.json`; the traced pass also leaves `onnxruntime_profile.json.gz` and, where the runtime can write it,
-    `optimized_model.onnx`. The model's own graph is kept as `model.onnx`; both are without weights. With
-    `request.kernel_plane`, `kernel_plane.json` and the events' files. With `request.profile`, a folder
-    `rocprofv3/pass_N` for each pass under rocprofv3, with `<pass>.json` and the tool's own files. Raises AacoError;
-    then what is in the folder is not a capture.
+    Writes `capture.json` (what was run), `host.json`, `telemetry.json` (the sampler's readings), and `<pass>.json` for
+    each pass; the traced pass also leaves `onnxruntime_profile.json.gz` and, if the runtime can write it,
+    `optimized_model.onnx`. The model's own graph is kept as `model.onnx`; both are stored without weights. With
+    `request.kernel_plane`, also writes `kernel_plane.json` and the event files. With `request.profile`, writes a folder
+    `rocprofv3/pass_N` for each pass under rocprofv3, with `<pass>.json` and the tool's own files. Raises AacoError; the
+    folder's content is then not a valid capture.
     """
     model, backend = plan(request, configs)
     profiler = prepare_profiler(request, backend, configs)
@@ -135,7 +134,7 @@ def capture_inference(
         kind = next(f["value"] for f in facts["facts"] if (f["category"], f["key"]) == ("container", "kind"))
         lock = {"file": str(slot_path()), "container": own_container(kind)}
         facts["facts"].append({"category": "measurement", "key": "loop", "value": LOOP, "volatile": False})
-        # Whatever starts a process of its own is started before the first measured one.
+        # Anything that starts a process of its own is started before the first measured process.
         sampling = SystemSampler() if plane is None else SystemSampler(PERIOD_NS)
         with plane or nullcontext(), sampling as sampler:
             deadline = time.monotonic() + request.timeout_seconds
@@ -188,10 +187,10 @@ def answer_inference(
     inputs_of: Path | None = None,
     joined: int = 1,
 ) -> list[dict[str, Any]]:
-    """Run the model in a fresh process and return the output arrays of each run by name. Nothing is timed.
+    """Run the model in a fresh process and return the output arrays of each run by name, without timing.
 
-    Inputs are drawn from the request's seed, another for each run, or those that the folder `inputs_of` of an earlier
-    answer has, `joined` of them as one batch. `folder` keeps both. Raises AacoError.
+    Inputs are drawn from the request's seed, different for each run, or taken from the folder `inputs_of` of an earlier
+    answer, with `joined` of them forming one batch. `folder` keeps inputs and outputs. Raises AacoError.
     """
     import numpy as np
 
@@ -209,12 +208,12 @@ def answer_inference(
 
 
 def _safe_path(path: str) -> str:
-    """A model's name or path without secrets."""
+    """Return a model's name or path without secrets."""
     return "/".join(map(safe_name, path.split("/")))
 
 
 def _job(request: MeasurementRequest, model: ModelChoice, backend: BackendEntry) -> dict[str, Any]:
-    """The measured process's job: the request, completed from the registries, else the defaults."""
+    """Return the measured process's job: the request, completed from the registries and defaults."""
     options: dict[str, str] = {}
     if backend.device_id is not None:
         options["device_id"] = str(backend.device_id)
@@ -242,7 +241,7 @@ def _job(request: MeasurementRequest, model: ModelChoice, backend: BackendEntry)
 
 
 def _keep_graphs(model: Path, folder: Path) -> None:
-    """Keep the model's graph, and the runtime's optimized one, without their weights."""
+    """Keep the model's graph and the runtime's optimized graph, without weights."""
     from aaco_pipeline.formats.onnx.weightless import graph_only
 
     (folder / MODEL_FILE).write_bytes(graph_only(model))
@@ -253,9 +252,9 @@ def _keep_graphs(model: Path, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class _Measurement:
-    """Shared by the passes of one session: the folder for their files, the slot, the time limit, the sampler.
+    """Shared state of a session's passes: the folder for their files, the slot, the time limit and the sampler.
 
-    There is no sampler where nothing is timed, and a recording of the kernel's events only where it was requested.
+    The sampler is missing if nothing is timed; the kernel's events are recorded only on request.
     """
 
     folder: Path
@@ -266,7 +265,7 @@ class _Measurement:
     plane: KernelPlane | None = None
 
     def began(self, process: int, label: str) -> None:
-        """Sample and record a process that has just begun."""
+        """Sample and record a process that has just started."""
         if self.plane is not None:
             self.plane.follow(process, label)
         if self.sampler is not None:
@@ -276,7 +275,7 @@ class _Measurement:
 def _profiled_pass(
     job: dict[str, Any], measurement: _Measurement, profiler_pass: ProfilerPass, folder: Path, around: Around
 ) -> Mapping[str, Any]:
-    """Run a pass under the command `around` it; its document, kept in `folder`. Only the base pass gets markers."""
+    """Run a pass under the command `around` it; keep its document in `folder`. Only the base pass gets markers."""
     name = profiler_pass.name
     _run_pass({**job, "pass": name, "markers": profiler_pass.kind == "base"}, measurement, folder, around)
     document: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
@@ -286,9 +285,9 @@ def _profiled_pass(
 def _run_pass(
     job: dict[str, Any], measurement: _Measurement, home: Path | None = None, around: Around | None = None
 ) -> None:
-    """Run a pass in a fresh process, which inherits the measurement slot and dies with this one.
+    """Run a pass in a fresh process, which inherits the measurement slot and ends with this one.
 
-    Its document goes to `home`, else to the measurement's folder; `around` is the command of a profiler.
+    Its document goes to `home`, or by default to the measurement's folder; `around` is the command of a profiler.
     """
     name = job["pass"]
     work = measurement.folder / f".{name}"
@@ -344,7 +343,7 @@ def _run_pass(
 
 
 def _require_room(folder: Path) -> None:
-    """Raise LakeError when the disk is full: the measured process's failure then says nothing about the model."""
+    """Raise LakeError if the disk is full, because the measured process's failure is then not the model's fault."""
     probe = folder / "room"
     with lake_errors(folder):
         try:

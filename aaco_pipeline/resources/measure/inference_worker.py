@@ -1,14 +1,14 @@
-"""The measured process: one fresh interpreter that loads a model, runs one pass of it and writes what it saw.
+"""The measured process: a fresh interpreter that loads a model, runs one pass of it and writes the results.
 
 Started by `aaco_pipeline.resources.measure.inference` as `python -P inference_worker.py JOB.json FOLDER PARENT_PID`,
-with the word `nested` after that when a profiler may stand between the two. It imports only the standard library, NumPy
-and ONNX Runtime, so that nothing else runs beside the model; deciding what to run, and what the numbers mean, happens
-elsewhere. It is one file, long as it is: with -P its folder is not searched for modules, so that no file beside it can
-stand in for one that NumPy or the runtime imports.
+followed by the word `nested` if a profiler may run between the two. It imports only the standard library, NumPy and
+ONNX Runtime, so that nothing else runs next to the model; other modules decide what to run and interpret the numbers.
+It is a single long file on purpose: with -P its folder is not searched for modules, so no file next to it can replace a
+module that NumPy or the runtime imports.
 
-It writes `FOLDER/pass.json` (and, in the traced pass, ONNX Runtime's profile beside it) or `FOLDER/error.json`. The
-pass `answer` times nothing: it runs the model on drawn inputs, or on those of an earlier answer, and keeps its outputs.
-Progress goes to standard output, one JSON object a line, never from inside a timed interval.
+It writes `FOLDER/pass.json` (and, in the traced pass, ONNX Runtime's profile next to it) or `FOLDER/error.json`. The
+pass `answer` is not timed: it runs the model on drawn inputs, or on the inputs of an earlier answer, and keeps the
+outputs. Progress is written to standard output, one JSON object per line, never inside a timed interval.
 """
 
 import ctypes
@@ -31,33 +31,35 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 _PR_SET_PDEATHSIG: Final = 1
-#: The graph as the runtime executes it, left beside the profile by the traced pass.
+#: The graph as the runtime executes it, written next to the profile by the traced pass.
 OPTIMIZED_MODEL: Final = "optimized_model.onnx"
 _CPU: Final = "CPUExecutionProvider"
-#: To tell it is a system call, on the way back from which a process may lose its CPU: as rare as reading counters.
+#: Reporting progress is a system call, on return from which a process may lose its CPU, so it is as rare as reading
+#: counters.
 _PROGRESS_INTERVAL_NS: Final = 1_000_000_000
-#: The loop's readings in words: a fact of the environment, so that sessions of different loops do not compare.
+#: Description of the loop's clock readings: an environment fact, so that sessions with different loops are not
+#: compared.
 LOOP: Final = "two clocks around each iteration, CPU time and run-queue delay in blocks"
-#: A block of iterations is at least so many, and takes at least so long: see `_Readings`.
+#: A block has at least this many iterations and takes at least this long: see `_Readings`.
 _BLOCK_ITERATIONS: Final = 100
 _BLOCK_NS: Final = 1_000_000_000
-#: Length of a probe, and the step between two clock readings from which it was not running.
+#: Duration of a probe, and the gap between two clock readings that means that it was not running.
 _PROBE_NS: Final = 5_000_000
-#: The first one is long enough for some ticks of the timer, which tell what an interrupt costs.
+#: The first probe is long enough for some timer ticks, which show the cost of an interrupt.
 _FIRST_PROBE_NS: Final = 100_000_000
 _PROBE_STEP_NS: Final = 10_000
-#: With these bits a thread's number, inverted and shifted, is its CPU clock (include/linux/posix-timers_types.h).
+#: With these bits, a thread's number, inverted and shifted, gives its CPU clock (include/linux/posix-timers_types.h).
 _OF_A_THREAD: Final = 0b110
 _FAULT_ROUNDS: Final = 3
 _FAULT_PAGES: Final = 8_192
 _HOT_PAGES: Final = 64
-#: A page that takes this many times as long as most was not there to be had.
+#: A page that takes this many times longer than most was not readily available.
 _SLOW_TIMES: Final = 10
-#: ONNX Runtime silently stops recording at 1,000,000 events; the traced pass is cut to stay below it.
+#: ONNX Runtime silently stops recording at 1,000,000 events; the traced pass is shortened to stay below this.
 PROFILE_EVENT_BUDGET: Final = 900_000
-#: Events per run beside the nodes: model_run and SequentialExecutor::Execute.
+#: Events per run in addition to the nodes: model_run and SequentialExecutor::Execute.
 _EVENTS_PER_RUN: Final = 2
-#: The profiler's own library of ranges first; the older tracer's only when there is no other.
+#: The profiler's own range library is preferred; the older tracer's is the fallback.
 _ROCTX_LIBRARIES: Final = ("librocprofiler-sdk-roctx.so", "librocprofiler-sdk-roctx.so.1", "libroctx64.so")
 
 NUMPY_TYPES: Final = {
@@ -76,7 +78,7 @@ NUMPY_TYPES: Final = {
 }
 
 
-#: An input's element type as NumPy calls it, and its dimensions: a size, or the model's name of an open one.
+#: An input's NumPy element type, and its dimensions: a size, or the model's name of a dynamic dimension.
 Declared = tuple[str, list[Any]]
 
 
@@ -102,7 +104,7 @@ def main(arguments: list[str]) -> int:
 
 
 def measure(job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Run one pass as `job` says and return the document for `pass.json`. Raises Refusal."""
+    """Run one pass according to `job` and return the document for `pass.json`. Raises Refusal."""
     import numpy as np
     import onnxruntime as ort
 
@@ -110,7 +112,7 @@ def measure(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     clocks_before, boot_before = _clock_pair(), _boot_clock_pair()
     session, loading = _load(job, folder, traced)
     placement = _placement(session, job)
-    # One iteration is one run of the model: an inference, or one token of a request.
+    # An iteration is one run of the model: an inference, or one token of a request.
     runs_each = int(job["output_tokens"] or 1)
     warmup, iterations = int(job["warmup"]), int(job["iterations"])
     if traced and placement["node_count"] is not None:
@@ -162,10 +164,10 @@ def measure(job: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def answer(job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Run the model `job["runs"]` times, each on other inputs, and keep its outputs. Raises Refusal.
+    """Run the model `job["runs"]` times with different inputs, and keep its outputs. Raises Refusal.
 
-    Inputs are drawn and kept too; or they are those that the file `job["inputs_of"]` kept, `job["joined"]` of them in a
-    row joined along the first dimension. In the file `job["answers"]` they are `input_RUN_PLACE`, `output_RUN_PLACE`.
+    Inputs are drawn and kept too, or taken from the file `job["inputs_of"]`, with `job["joined"]` consecutive ones
+    joined along the first dimension. In the file `job["answers"]` they are `input_RUN_PLACE`, `output_RUN_PLACE`.
     """
     import numpy as np
 
@@ -190,7 +192,7 @@ def answer(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         }
         try:
             outputs = session.run(None, inputs)
-        except Exception as error:  # ONNX Runtime's errors share no base, and each of them ends the pass
+        except Exception as error:  # ONNX Runtime's errors have no common base class, and each of them ends the pass
             raise Refusal("model", f"the model failed on drawn inputs: {_one_line(error)}") from error
         for place, (value, output) in enumerate(zip(outputs, session.get_outputs(), strict=True)):
             if not isinstance(value, np.ndarray) or value.dtype.hasobject:
@@ -202,7 +204,7 @@ def answer(job: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 class _Border(NamedTuple):
-    """A reading: iterations done, its time, and the time that the process had used and waited by then."""
+    """A reading: iterations done, its time, and the CPU time and waiting time of the process up to then."""
 
     iteration: int
     monotonic_ns: int
@@ -211,18 +213,18 @@ class _Border(NamedTuple):
 
 
 class _Readings:
-    """Begin and end of each iteration, and the process's usage at the borders of blocks of iterations.
+    """Start and end of each iteration, and the process's usage at the boundaries of blocks of iterations.
 
-    Between two borders nothing is read but the clock, which takes no system call. To read CPU time, the kernel settles
-    the thread's account first; preemption and throttling that were due then strike on the way back, outside every timed
-    interval, and no latency would show them. So borders are few: at both ends of each phase, and within one after at
-    least 100 iterations and a second.
+    Between two boundaries only the clock is read, which takes no system call. Reading CPU time makes the Linux kernel
+    update the thread's accounting first; pending preemption and throttling then take effect on return, outside every
+    timed interval, so no latency would show them. Boundaries are therefore rare: at both ends of each phase, and within
+    one after at least 100 iterations and one second.
     """
 
     def __init__(self, warmup: int, total: int, probes: "_Probes | None" = None) -> None:
         import numpy as np
 
-        # Written once now: a page that is first touched between two iterations would be a fault there.
+        # Written once now: touching a page first between two iterations would cause a fault there.
         self.start = np.full(total, -1, np.int64)
         self.end = np.full(total, -1, np.int64)
         self._phase_ends = {warmup, total}
@@ -233,12 +235,12 @@ class _Readings:
         self._probing_ns = 0
 
     def begin(self) -> None:
-        """The border before the first iteration; progress counts from here."""
+        """Set the boundary before the first iteration; progress is counted from here."""
         self._border(0)
         self._reported = time.perf_counter_ns()
 
     def take(self, iteration: int, before: int, after: int) -> None:
-        """Keep the two clocks of a finished iteration; read counters and report progress when due."""
+        """Store the two clock readings of a finished iteration; read counters and report progress when due."""
         self.start[iteration], self.end[iteration] = before, after
         done = iteration + 1
         if done in self._phase_ends or (after >= self._due_ns and done >= self._due):
@@ -248,7 +250,7 @@ class _Readings:
             self._reported = after
 
     def blocks(self) -> list[dict[str, Any]]:
-        """Usage from border to border: one block ends where the next begins, so that nothing is lost."""
+        """Return the usage between boundaries: each block ends where the next one begins, so nothing is lost."""
         return [
             {
                 "iterations": later.iteration - earlier.iteration,
@@ -269,7 +271,7 @@ class _Readings:
         self._borders.append(_Border(iteration, clock, spent - self._probing_ns, self._account.run_delay_ns()))
         if self._probes is not None:
             self._probes.take(iteration)
-            self._probing_ns += self._account.cpu_time_ns() - spent  # no block's
+            self._probing_ns += self._account.cpu_time_ns() - spent  # belongs to no block
 
 
 def _run_all(
@@ -279,7 +281,7 @@ def _run_all(
     readings: _Readings,
     markers: "_Markers | None" = None,
 ) -> None:
-    """Fill the readings, warm-up iterations first. Only the model's call lies between the two clock readings."""
+    """Fill the readings, warm-up iterations first. Only the model call is between the two clock readings."""
     markers = markers or _Markers(wanted=False, total=0)
     now = time.perf_counter_ns
     readings.begin()
@@ -291,7 +293,7 @@ def _run_all(
                 session.run_with_iobinding(binding)
             else:
                 session.run(None, inputs)
-        except Exception as error:  # ONNX Runtime's errors share no base, and each of them ends the pass
+        except Exception as error:  # ONNX Runtime's errors have no common base class, and each of them ends the pass
             raise Refusal("model", f"the model failed in iteration {i}: {_one_line(error)}") from error
         after = now()
         markers.end()
@@ -301,11 +303,11 @@ def _run_all(
 def _generate_all(
     session: "ort.InferenceSession", job: dict[str, Any], requests: int, readings: _Readings, markers: "_Markers"
 ) -> "tuple[dict[str, np.ndarray[Any, Any]], list[list[int]], str]":
-    """Fill the readings with one entry per token: each request is a prompt, then one token after the other.
+    """Fill the readings with one entry per token: each request is a prompt followed by one token at a time.
 
-    A token is ready when the most likely one was chosen from the logits (greedy), so the first entry of a request is
-    its time to the first token. Returns the inputs of the first request's first step, the tokens it gave (one list for
-    each of the batch) and a note on binding.
+    A token is complete once the most likely one has been chosen from the logits (greedy), so the first entry of a
+    request is its time to first token. Returns the inputs of the first request's first step, its tokens (one list per
+    batch item) and a note on binding.
     """
     import numpy as np
 
@@ -330,7 +332,7 @@ def _generate_all(
                 inputs = {"input_ids": step, **past, **model.extra_inputs(step, prompt + position)}
                 outputs = session.run(model.outputs, inputs)
                 step = outputs[model.logits][:, -1:].argmax(axis=-1)
-            except Exception as error:  # ONNX Runtime's errors share no base, and each of them ends the pass
+            except Exception as error:  # ONNX Runtime's errors have no common base; each ends the pass
                 reason = f"the model failed at token {position} after a prompt of {prompt}"
                 raise Refusal("model", f"{reason}: {_one_line(error)}") from error
             after = now()
@@ -349,8 +351,8 @@ def _generate_all(
 class _LanguageModel:
     """Find a model's tokens, logits and key-value cache among its inputs and outputs, by their usual names.
 
-    `cache` maps each past input to the place of the present output that continues it; `logits` is the place of the
-    logits. Raises Refusal for a model that is not a decoder with a cache.
+    `cache` maps each past input to the index of the present output that continues it; `logits` is the index of the
+    logits. Raises Refusal if the model is not a decoder with a cache.
     """
 
     _EXTRA: Final = ("attention_mask", "position_ids")
@@ -377,17 +379,17 @@ class _LanguageModel:
         self.vocabulary = width if isinstance(width, int) else None
 
     def empty_shape(self, name: str, batch: int) -> list[int]:
-        """The shape of a past input before any token: no position yet."""
+        """Return the shape of a past input before any token: zero positions."""
         sizes = enumerate(self._shapes[name])
         return [size if isinstance(size, int) else batch if axis == 0 else 0 for axis, size in sizes]
 
     def extra_inputs(self, step: "np.ndarray[Any, Any]", seen: int) -> "dict[str, np.ndarray[Any, Any]]":
-        """The mask and the positions, for models that want them, of a step after which `seen` tokens were seen."""
+        """Return the mask and positions, for models that need them, of a step after `seen` tokens."""
         import numpy as np
 
         batch, width = step.shape
         values: dict[str, np.ndarray[Any, Any]] = {}
-        # Only what is requested: this lies within the timed step.
+        # Only the requested inputs: this is inside the timed step.
         if "attention_mask" in self.types:
             values["attention_mask"] = np.ones((batch, seen), np.int64)
         if "position_ids" in self.types:
@@ -396,7 +398,7 @@ class _LanguageModel:
 
 
 class _Account:
-    """The kernel's account of the process's threads, those that there are when it is opened."""
+    """Scheduler statistics of the threads that the process has when this is opened."""
 
     def __init__(self) -> None:
         self._files: list[int] = []
@@ -413,12 +415,12 @@ class _Account:
         ago, unless it is requested that thread's time first.
         """
         for clock in self._clocks:
-            with suppress(OSError):  # it has ended, and all that it spent is counted
+            with suppress(OSError):  # it has ended, and all its time is included
                 time.clock_gettime_ns(clock)
         return time.process_time_ns()
 
     def run_delay_ns(self) -> int | None:
-        """Time that the threads have waited on run queues, summed; None when a file is absent or its thread ended."""
+        """Return the total time the threads waited on run queues; None if a file is missing or a thread has ended."""
         if not self._files:
             return None
         try:
@@ -428,10 +430,10 @@ class _Account:
 
 
 class _Probes:
-    """Looks, between blocks of iterations, at how the machine gives time to a thread that only reads the clock.
+    """Probes, between blocks of iterations, how the machine schedules a thread that only reads the clock.
 
-    What it is not given, the kernel's events explain, or nothing does. And what one page fault costs here, touched
-    while events are recorded: the events count faults, and cannot time them.
+    The kernel's events explain its missing time, or it stays unexplained. Also measures the cost of one page fault
+    while events are recorded, because the events only count faults.
     """
 
     def __init__(self) -> None:
@@ -440,7 +442,7 @@ class _Probes:
         self._fault_ns = _cost_of_a_fault()
 
     def take(self, before_iteration: int) -> None:
-        """Read the clock for some milliseconds; keep where two readings are further apart than the loop can be."""
+        """Read the clock for some milliseconds; keep gaps that are longer than the loop can explain."""
         now, cpu = time.perf_counter_ns, self._cpu()
         length = _PROBE_NS if self._found else _FIRST_PROBE_NS
         gaps: list[tuple[int, int]] = []
@@ -465,16 +467,17 @@ class _Probes:
 
 
 def _cost_of_a_fault() -> float:
-    """Nanoseconds that a fresh page takes from its first touch to its return: the median of several rounds.
+    """Return the nanoseconds of a first touch of a fresh page: the median of several rounds.
 
-    More pages than the caches hold, as a program's fresh memory is; less what the loop itself takes. Without pages that
-    took many times as long: they had to be made first, by a virtual machine's host, and a recording times such faults.
+    Touches more pages than the caches hold, like a program's fresh memory, and subtracts the time of the loop itself.
+    Excludes pages that took many times longer: a virtual machine's host had to provide them first, and a recording
+    times such faults.
     """
     costs = []
     for _ in range(_FAULT_ROUNDS):
         memory = mmap.mmap(-1, _FAULT_PAGES * mmap.PAGESIZE)
         if hasattr(mmap, "MADV_NOHUGEPAGE"):
-            memory.madvise(mmap.MADV_NOHUGEPAGE)  # one fault a page
+            memory.madvise(mmap.MADV_NOHUGEPAGE)  # one fault per page
         _touching(memory, _HOT_PAGES)
         hot = _usual(_touching(memory, _HOT_PAGES))
         fresh = _usual(_touching(memory, _FAULT_PAGES)[_HOT_PAGES:])
@@ -485,7 +488,7 @@ def _cost_of_a_fault() -> float:
 
 
 def _touching(memory: mmap.mmap, pages: int) -> list[int]:
-    """Time that writing to each page took, in ns."""
+    """Return the time of the write to each page, in ns."""
     now, took = time.perf_counter_ns, []
     for place in range(0, pages * mmap.PAGESIZE, mmap.PAGESIZE):
         before = now()
@@ -495,16 +498,16 @@ def _touching(memory: mmap.mmap, pages: int) -> list[int]:
 
 
 def _usual(took: list[int]) -> float:
-    """The mean without outliers that took many times the median."""
+    """Return the mean without outliers that took many times the median."""
     most = _SLOW_TIMES * sorted(took)[len(took) // 2]
     usual = [one for one in took if one < most]
     return sum(usual) / len(usual)
 
 
 class _Markers:
-    """A range `iteration <n>` around each iteration, for a profiler that traces markers; nothing when not wanted.
+    """A range `iteration <n>` around each iteration, for a profiler that traces markers; otherwise does nothing.
 
-    `note` is what the pass's document says: the library, or why there are no ranges; None when none were wanted.
+    `note` is the text for the pass's document: the library, or why there are no ranges; None if none were wanted.
     """
 
     def __init__(self, *, wanted: bool, total: int) -> None:
@@ -527,7 +530,7 @@ class _Markers:
 
 
 def _roctx() -> ctypes.CDLL | None:
-    """The library of ranges, by its name or within ROCM_PATH; None when there is none with the two functions."""
+    """Return the range library, by name or within ROCM_PATH; None if no library has both functions."""
     root = Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / "lib"
     for name in (*_ROCTX_LIBRARIES, *(str(root / name) for name in _ROCTX_LIBRARIES)):
         try:
@@ -564,14 +567,14 @@ def _load(job: dict[str, Any], folder: Path, traced: bool) -> "tuple[ort.Inferen
         options.profile_file_prefix = str(folder / "onnxruntime_profile")
         if provider == _CPU:  # a graph with partitions compiled for a device cannot be written
             options.optimized_model_filepath = str(folder / OPTIMIZED_MODEL)
-            # Weights go to a file of their own, which is thrown away: only the graph is kept.
+            # Weights go to a separate file, which is deleted: only the graph is kept.
             key = "session.optimized_model_external_initializers"
             options.add_session_config_entry(f"{key}_file_name", f"{OPTIMIZED_MODEL}.weights")
             options.add_session_config_entry(f"{key}_min_size_in_bytes", "1024")
     providers: list[Any] = [(provider, job["provider_options"])] if job["provider_options"] else [provider]
     if provider != _CPU:
         if strict and not _records_placement():
-            # An older runtime cannot say afterwards which nodes fell back, but it can refuse.
+            # An older runtime cannot report fallback nodes afterwards, but it can refuse them.
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         else:
             providers.append(_CPU)
@@ -580,9 +583,9 @@ def _load(job: dict[str, Any], folder: Path, traced: bool) -> "tuple[ort.Inferen
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             session = ort.InferenceSession(job["model_path"], options, providers=providers)
-    except Exception as error:  # ONNX Runtime's errors share no base, and each means the same here
+    except Exception as error:  # ONNX Runtime's errors have no common base class, and all mean the same here
         raise Refusal("model", f"{job['model_path']}: cannot be loaded: {_one_line(error)}") from error
-    (folder / f"{OPTIMIZED_MODEL}.weights").unlink(missing_ok=True)  # before the kernel writes it to the disk beside us
+    (folder / f"{OPTIMIZED_MODEL}.weights").unlink(missing_ok=True)  # before the kernel writes it to disk meanwhile
     return session, {"duration_ns": time.perf_counter_ns() - started}
 
 
@@ -593,10 +596,10 @@ def _records_placement() -> bool:
 
 
 def _placement(session: "ort.InferenceSession", job: dict[str, Any]) -> dict[str, Any]:
-    """Nodes by the provider that runs them; Refusal when the one asked for does not run all of them.
+    """Return the nodes by the provider that runs them; Refusal if the requested one does not run all of them.
 
-    The runtime falls back to the CPU without an error, so both its provider list and its own record of the
-    assignment are compared with what was requested.
+    The runtime falls back to the CPU without an error, so both its provider list and its own record of the assignment
+    are compared with the request.
     """
     provider = job["provider"]
     active = list(session.get_providers())
@@ -625,7 +628,7 @@ def _placement(session: "ort.InferenceSession", job: dict[str, Any]) -> dict[str
 
 
 def _make_inputs(session: "ort.InferenceSession", job: dict[str, Any]) -> "dict[str, np.ndarray[Any, Any]]":
-    """Seeded inputs: floats standard normal, integers uniform below their bound, booleans fair. Raises Refusal."""
+    """Return seeded inputs: standard normal floats, uniform integers below bounds, fair booleans. Raises Refusal."""
     import numpy as np
 
     declared: dict[str, Declared] = {}
@@ -647,7 +650,7 @@ def _make_inputs(session: "ort.InferenceSession", job: dict[str, Any]) -> "dict[
 
 
 def plan_inputs(declared: dict[str, Declared], job: dict[str, Any]) -> dict[str, tuple[str, list[int]]]:
-    """Element type and concrete shape of every input. Raises Refusal when the model declares something else."""
+    """Return element type and concrete shape of every input. Raises Refusal if the model's declaration differs."""
     wanted: dict[str, list[int]] = job["input_shapes"]
     for name in wanted:
         if name not in declared:
@@ -662,7 +665,7 @@ def plan_inputs(declared: dict[str, Declared], job: dict[str, Any]) -> dict[str,
 
 
 def _shape_of(name: str, declared: list[Any], wanted: list[int] | None, explicit: bool, batch: int | None) -> list[int]:
-    """The concrete shape of one input from declaration, wanted shape (`explicit`: by the user) and batch size."""
+    """Return one input's concrete shape from its declaration, wanted shape (`explicit`: by the user) and batch size."""
     if wanted is not None and len(wanted) != len(declared):
         raise Refusal(
             "usage", f"input {name!r} has {len(declared)} dimensions {declared}, and {len(wanted)} were given: {wanted}"
@@ -701,7 +704,7 @@ def _shape_of(name: str, declared: list[Any], wanted: list[int] | None, explicit
 def _bind(
     session: "ort.InferenceSession", inputs: "dict[str, np.ndarray[Any, Any]]", job: dict[str, Any]
 ) -> "tuple[ort.IOBinding | None, str]":
-    """An IO binding with the inputs in place, or None and the reason: sequence outputs cannot be bound."""
+    """Return an IO binding with the inputs bound, or None and the reason: sequence outputs cannot be bound."""
     unbindable = [o.name for o in session.get_outputs() if not o.type.startswith("tensor(")]
     if unbindable:
         return None, f"not used: output {', '.join(unbindable)} is not a tensor"
@@ -717,13 +720,13 @@ def _bind(
 
 
 def _clock_pair() -> dict[str, int]:
-    """CLOCK_MONOTONIC against CLOCK_REALTIME: the best of several bracketed readings, and half its bracket."""
+    """Relate CLOCK_MONOTONIC to CLOCK_REALTIME: the best of several bracketed readings, and half its bracket."""
     monotonic, real, uncertainty = _best_bracket(time.time_ns)
     return {"monotonic_ns": monotonic, "realtime_ns": real, "uncertainty_ns": uncertainty}
 
 
 def _boot_clock_pair() -> dict[str, int] | None:
-    """CLOCK_MONOTONIC against CLOCK_BOOTTIME, which rocprofv3's times are of; None where there is no such clock."""
+    """Relate CLOCK_MONOTONIC to CLOCK_BOOTTIME, which rocprofv3 uses; None if there is no such clock."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return None
     monotonic, boot, uncertainty = _best_bracket(lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))
@@ -731,7 +734,7 @@ def _boot_clock_pair() -> dict[str, int] | None:
 
 
 def _best_bracket(read: Callable[[], int]) -> tuple[int, int, int]:
-    """CLOCK_MONOTONIC at the time of `read`, its value, and the uncertainty of the pair."""
+    """Return CLOCK_MONOTONIC at the time of `read`, its value, and the uncertainty of the pair."""
     readings = []
     for _ in range(9):
         before = time.perf_counter_ns()
@@ -742,9 +745,9 @@ def _best_bracket(read: Callable[[], int]) -> tuple[int, int, int]:
 
 
 def _die_with_parent(parent: int, *, nested: bool) -> None:
-    """Have the kernel kill this process when its parent dies: nothing measured may outlive who asked for it.
+    """Have the kernel kill this process when its parent dies: no measured process may outlive its parent.
 
-    `parent` is who asked: the parent itself, or, if `nested`, the parent of a profiler that runs between the two.
+    `parent` is the requesting process: the parent itself, or, if `nested`, the parent of a profiler between the two.
     """
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -753,7 +756,7 @@ def _die_with_parent(parent: int, *, nested: bool) -> None:
 
 
 def _ancestors() -> list[int]:
-    """The parent of this process, its parent and so on, as far as they can be seen."""
+    """Return the parent of this process, its parent and so on, as far as they are visible."""
     found = [os.getppid()]
     while found[-1] > 1:
         try:

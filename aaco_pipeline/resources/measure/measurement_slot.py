@@ -1,7 +1,7 @@
-"""The one measurement slot of a host, an operating-system lock, and running a measured process that inherits it.
+"""The host's single measurement slot, an operating-system lock, and running a measured process that inherits it.
 
-Dagster's pool of one orders the runs of one instance; this lock also holds between instances and commands. What is
-measured is decided by the caller; a measured process dies with this one by its own doing.
+Dagster's pool of size one orders the runs of one instance; this lock also works across instances and commands. The
+caller decides what is measured; a measured process ends itself when this one ends.
 """
 
 import errno
@@ -26,7 +26,7 @@ from typing import IO, Final
 from aaco_pipeline.errors import UnavailableError
 
 Tell = Callable[[str], None]
-#: A longer record is nobody's word.
+#: A longer record was not written by this project.
 _LONGEST_BYTES: Final = 1024
 _LONGEST_COMMAND: Final = 80
 _EVERY_SECONDS: Final = 60.0
@@ -35,7 +35,7 @@ _LOCKS: Final = Path("/proc/locks")
 
 @dataclass(frozen=True)
 class _Patience:
-    """Longest wait of a command for the slot each time, forever if None, and the function that informs the user."""
+    """A command's longest wait for the slot each time (forever if None), and the function that informs the user."""
 
     seconds: float | None = None
     tell: Tell | None = None
@@ -46,7 +46,7 @@ _patience: Final[ContextVar[_Patience | None]] = ContextVar("aaco_slot_patience"
 
 @contextmanager
 def slot_patience(seconds: float | None, tell: Tell) -> Iterator[None]:
-    """Wait for the slot at most this many seconds each time within the block, and report its holder to `tell`."""
+    """Within the block, wait for the slot at most this many seconds each time, and report its holder to `tell`."""
     token = _patience.set(_Patience(seconds, tell))
     try:
         yield
@@ -55,7 +55,7 @@ def slot_patience(seconds: float | None, tell: Tell) -> Iterator[None]:
 
 
 class SlotWait:
-    """One wait for the slot: reports its holder at once and then each minute, until patience runs out."""
+    """One wait for the slot: reports its holder at once and then every minute, until the time limit."""
 
     def __init__(self, on_wait: Tell | None, holder: Callable[[], str]) -> None:
         self._patience = _patience.get() or _Patience()
@@ -64,7 +64,7 @@ class SlotWait:
         self._began = self._next = time.monotonic()
 
     def go_on(self) -> None:
-        """Called before each look at the slot but the first. UnavailableError when it was waited for long enough."""
+        """Wait before another attempt to get the slot. UnavailableError once the time limit is reached."""
         now, limit = time.monotonic(), self._patience.seconds
         if limit is not None and now - self._began >= limit:
             raise UnavailableError(
@@ -78,9 +78,9 @@ class SlotWait:
 
 
 def sign(descriptor: int) -> None:
-    """Write this process's command and start into the lock file of the slot that it has just got.
+    """Write this process's command and start time into the lock file of the slot that it has just acquired.
 
-    Another user's file that cannot be written keeps no command; the kernel still names the process.
+    If another user's file is not writable, no command is recorded; the kernel still identifies the process.
     """
     command = " ".join([Path(sys.argv[0]).name, *[word for word in sys.argv[1:2] if not word.startswith("-")]])
     record = {"pid": os.getpid(), "since": int(time.time()), "command": command[:_LONGEST_COMMAND]}
@@ -90,7 +90,7 @@ def sign(descriptor: int) -> None:
 
 
 def holder_of(descriptor: int) -> str:
-    """The process that has the lock of an open file: its number, user, command and since when, as far as known."""
+    """Describe the process that holds the lock of an open file: number, user, command and start, as far as known."""
     pid = _locking(os.fstat(descriptor))
     if pid is None:
         return "a process that this one cannot see is measuring"
@@ -105,7 +105,7 @@ def holder_of(descriptor: int) -> str:
 
 
 def _locking(file: os.stat_result) -> int | None:
-    """The process that has locked a file, as the kernel lists it; None for one of another container."""
+    """Return the process that holds a file's lock, as the kernel lists it; None for one in another container."""
     name = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
     with suppress(OSError):
         for line in _LOCKS.read_text("ascii").splitlines():
@@ -116,40 +116,40 @@ def _locking(file: os.stat_result) -> int | None:
 
 
 def _signed(descriptor: int, pid: int) -> tuple[str, str]:
-    """The holder's entry in the lock file, as parts of a sentence; empty where that process did not write it."""
+    """Return the holder's entry in the lock file, as parts of a sentence; empty if that process did not write it."""
     with suppress(ValueError, TypeError, KeyError, OverflowError, RecursionError, OSError):
         record = json.loads(os.pread(descriptor, _LONGEST_BYTES, 0))
         if record["pid"] == pid:
             since = datetime.fromtimestamp(int(record["since"]), UTC)
-            # Anybody may have written it: nothing that steers a terminal stays.
+            # Any user may have written it, so terminal control characters are removed.
             command = ascii(str(record["command"])[:_LONGEST_COMMAND])[1:-1]
             return f" (`{command}`)", f" since {since:%Y-%m-%d %H:%M:%S} UTC"
     return "", ""
 
 
-#: Folders that every process of the host sees as one, whatever its environment says; the first of use has the lock.
+#: Folders that all processes of the host share, regardless of environment; the first usable one has the lock.
 PLACES: Sequence[Path] = (Path("/run/lock"), Path("/dev/shm"))
 _NAME: Final = "aaco-measurement.lock"
 _POLL_SECONDS: Final = 0.1
-#: Not to follow a link, and not to wait for the other end of a pipe.
+#: Do not follow links, and do not block on pipes.
 _FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-#: For every user of the host, whoever was the first to measure.
+#: Accessible to every user of the host, whoever measured first.
 _MODE: Final = 0o666
 _FIRST_PID_NAMESPACE: Final = "pid:[4026531836]"
 
 
 def slot_path() -> Path:
-    """The lock file, one per host: the one that is there, else where it would be made first."""
+    """Return the host's lock file: the existing one, or the place where it would be created first."""
     return next((place for place in _places() if os.path.lexists(place)), _places()[0])
 
 
 @contextmanager
 def measurement_slot(path: Path | None = None, on_wait: Callable[[str], None] | None = None) -> Iterator[int]:
-    """Wait for the slot and hold it; yields the lock's file descriptor, to be inherited by the measured process.
+    """Wait for the slot and hold it; yield the lock's file descriptor, which the measured process inherits.
 
-    While another process holds the slot, call `on_wait` with its holder at once and each minute. While the measured
-    process lives, the slot is taken, even if the process that started it has been killed. UnavailableError when there
-    can be no lock, or when it was not free for as long as the command waits (`slot_patience`).
+    While another process holds the slot, call `on_wait` with its holder, at once and every minute. The slot stays taken
+    while the measured process lives, even if the process that started it is killed. Raises UnavailableError if locking
+    is impossible, or if the slot was not free within the command's time limit (`slot_patience`).
     """
     places = _places() if path is None else [path]
     wait = SlotWait(on_wait, lambda: holder_of(descriptor))
@@ -168,7 +168,7 @@ def measurement_slot(path: Path | None = None, on_wait: Callable[[str], None] | 
 
 
 def slot_is_free(path: Path | None = None) -> bool:
-    """Return whether no process on this host is measuring now. UnavailableError when the lock cannot be opened."""
+    """Return whether no process on this host is measuring now. UnavailableError if the lock cannot be opened."""
     found = _existing(_places() if path is None else [path])
     if found is None:
         return True
@@ -180,9 +180,9 @@ def slot_is_free(path: Path | None = None) -> bool:
 
 
 def own_container(kind: str | None) -> str | None:
-    """The sign that this process is in a container, whose lock others need not share; None when there is none.
+    """Return the sign that this process is in a container, whose lock is not shared with others, or None.
 
-    `kind` is what the host's facts say of it, null or `none` where they tell of no container.
+    `kind` comes from the host's facts; it is null or `none` if they show no container.
     """
     if kind not in (None, "none"):
         return kind
@@ -206,7 +206,7 @@ def _locked(descriptor: int) -> bool:
 
 
 def _is_at(descriptor: int, place: Path) -> bool:
-    """Return whether the file is still where the next process will look: a removed one excludes nobody."""
+    """Return whether the file is still where the next process will look: a deleted file excludes nobody."""
     try:
         return os.path.samestat(os.fstat(descriptor), place.lstat())
     except FileNotFoundError:
@@ -214,7 +214,7 @@ def _is_at(descriptor: int, place: Path) -> bool:
 
 
 def _open(places: Sequence[Path]) -> tuple[Path, int]:
-    """The lock file of the first place that has one, else made in the first place that takes it."""
+    """Return the lock file in the first place that has one, else create it in the first possible place."""
     while True:
         found = _existing(places)
         if found is not None:
@@ -224,11 +224,11 @@ def _open(places: Sequence[Path]) -> tuple[Path, int]:
             try:
                 descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, _MODE)
             except FileExistsError:
-                break  # another process was quicker: its file it is
+                break  # another process was faster: use its file
             except OSError as error:
                 refused.append(f"{place}: {error.strerror}")
                 continue
-            os.fchmod(descriptor, _MODE)  # whatever this process's mask takes away
+            os.fchmod(descriptor, _MODE)  # regardless of this process's umask
             return place, descriptor
         else:
             raise UnavailableError(
@@ -238,10 +238,10 @@ def _open(places: Sequence[Path]) -> tuple[Path, int]:
 
 
 def _existing(places: Sequence[Path]) -> tuple[Path, int] | None:
-    """The first lock file that is there, opened as it is; None where there is none.
+    """Open the first existing lock file, or return None.
 
-    It may be another user's. Opening that with O_CREAT is refused in a world-writable folder (fs.protected_regular),
-    and a lock only needs read access.
+    It may belong to another user. Opening such a file with O_CREAT is refused in a world-writable folder
+    (fs.protected_regular), and a lock only needs read access.
     """
     for place in places:
         try:
@@ -256,7 +256,7 @@ def _existing(places: Sequence[Path]) -> tuple[Path, int] | None:
             os.close(descriptor)
             raise UnavailableError(_unusable(place, "is no regular file"))
         if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != _MODE:
-            os.fchmod(descriptor, _MODE)  # its maker was killed before it came to that
+            os.fchmod(descriptor, _MODE)  # its creator was killed before setting the mode
         return place, descriptor
     return None
 
@@ -265,7 +265,7 @@ def _unusable(place: Path, reason: str) -> str:
     return f"{place}: the measurement lock cannot be opened: {reason}; have its owner remove it, or `chmod 666` it"
 
 
-#: A line longer than this is not the project's own word, and only its end is kept.
+#: A longer line was not written by this project; only its end is kept.
 _LONGEST_LINE_BYTES: Final = 4096
 _LONGEST_WAIT_SECONDS: Final = 0.5
 
@@ -280,11 +280,10 @@ def run_measured(
     started: Callable[[int], object] = lambda _: None,
     environment: Mapping[str, str] | None = None,
 ) -> int | None:
-    """The exit status of a fresh process, or None when it was ended at `deadline` of the monotonic clock.
+    """Return the exit status of a fresh process, or None if it was killed at `deadline` of the monotonic clock.
 
-    It inherits the descriptor `slot`; what it writes to standard error is left in `errors`; `started` is called with
-    its number, and `progress` with how much is done and how much there is. Raises KeyboardInterrupt when the process
-    was interrupted.
+    It inherits the descriptor `slot`; its standard error goes to `errors`; `started` is called with its number, and
+    `progress` with the amount done and the total. Raises KeyboardInterrupt if the process was interrupted.
     """
     with errors.open("wb") as error_stream:
         process = subprocess.Popen(
@@ -311,13 +310,13 @@ def run_measured(
 
 
 def last_line(errors: Path) -> str:
-    """The last thing that a process wrote to standard error."""
+    """Return the last line that a process wrote to standard error."""
     lines = errors.read_text(errors="replace").strip().splitlines()
     return lines[-1][:500] if lines else "it wrote no reason"
 
 
 def _report(line: bytes, progress: Callable[[float, float], None]) -> None:
-    """Pass on the worker's own lines; whatever else a runtime or a provider prints there is not ours."""
+    """Forward only the worker's own lines; runtimes and providers print there too."""
     try:
         step = json.loads(line)
         done, total = float(step["done"]), float(step["total"])
@@ -327,9 +326,9 @@ def _report(line: bytes, progress: Callable[[float, float], None]) -> None:
 
 
 def follow(stream: IO[bytes], deadline: float, take: Callable[[bytes], None]) -> bool:
-    """Give every line to `take` until the stream closes; False when the monotonic clock reaches `deadline` first.
+    """Pass every line to `take` until the stream closes; False if the monotonic clock reaches `deadline` first.
 
-    Waits in pieces: Polars takes over the interrupt signal in such a way that a read would sleep through Ctrl-C.
+    Waits are split up: Polars takes over SIGINT in a way that would let a single long read miss Ctrl-C.
     """
     rest = b""
     with selectors.DefaultSelector() as selector:

@@ -1,8 +1,8 @@
-"""Finds the model behind a name or a path: registered in `models.yaml`, built in, or a file of the user's own.
+"""Find the model for a name or a path: registered in `models.yaml`, built in, or a user's file.
 
-Reading `models.yaml` is `aaco_pipeline.resources.configuration`, building the generated graphs is
-`aaco_pipeline.resources.measure.generated_models`, and opening a model is the inference runtime's business: this module
-looks at the file system only and imports neither onnx nor a runtime until a generated model has to be written.
+`aaco_pipeline.resources.configuration` reads `models.yaml`, `aaco_pipeline.resources.measure.generated_models` builds
+the generated graphs, and the inference runtime opens the models: this module only accesses the file system and imports
+neither onnx nor a runtime until a generated model has to be written.
 """
 
 import difflib
@@ -39,10 +39,10 @@ _CONTROL_FLOW: Final = {"width": 64, "trips": 5}
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """One model, found and ready to be opened.
+    """A model that has been found and is ready to be opened.
 
-    `integer_upper_bound` says, by input name, below which value generated integers must stay (a vocabulary's
-    size, say); it is empty for models that this package knows nothing about. `None` leaves the choice to the command.
+    `integer_upper_bound` gives, by input name, the exclusive limit of generated integers (such as a vocabulary's size);
+    it is empty for models that this package does not know. `None` leaves the choice to the command.
     """
 
     name: str
@@ -58,7 +58,7 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """One row of the list of models that `aaco info` shows."""
+    """One row of the model list in `aaco info`."""
 
     name: str
     origin: Origin
@@ -68,7 +68,7 @@ class ModelDescription:
 
 @dataclass(frozen=True)
 class _BuiltIn:
-    """A model that needs no file of the user's: `locate` gives the model's path."""
+    """A model that needs no user file: `locate` returns the model's path."""
 
     description: str
     weights: str
@@ -78,7 +78,7 @@ class _BuiltIn:
 
 
 def describe_models(registry: Mapping[str, ModelEntry]) -> list[ModelDescription]:
-    """Every model that a name can mean: the registered ones, then the built-in ones that no registered one hides."""
+    """Return every model that a name can select: the registered ones, then the built-in ones that they do not hide."""
     registered = {
         name: ModelDescription(name, "registry", WEIGHTS_OF_THE_FILE, f"Registered in models.yaml as {entry.path}.")
         for name, entry in registry.items()
@@ -90,10 +90,10 @@ def describe_models(registry: Mapping[str, ModelEntry]) -> list[ModelDescription
 
 
 def resolve_model(name_or_path: str, registry: Mapping[str, ModelEntry], file: Path | None = None) -> ModelChoice:
-    """The model that `name_or_path` means: a registered name before a built-in one, and a path last.
+    """Return the model for `name_or_path`: registered names come first, then built-in names, then paths.
 
-    A path is what ends in `.onnx`, holds a separator or exists. A generated model is kept in the cache.
-    With `file` it is that file under the model's name, with all that is registered of it.
+    A path ends in `.onnx`, contains a separator or exists. A generated model is kept in the cache. With `file`, return
+    that file under the model's name, with all its registered properties.
     """
     origin = origin_of(name_or_path, registry)
     if origin == "registry":
@@ -119,7 +119,7 @@ def resolve_model(name_or_path: str, registry: Mapping[str, ModelEntry], file: P
 
 
 def origin_of(name_or_path: str, registry: Mapping[str, ModelEntry]) -> Origin:
-    """Origin of the model that `name_or_path` means. UsageError when it is neither a name nor a path."""
+    """Return the origin of the model `name_or_path`. UsageError if it is neither a name nor a path."""
     if name_or_path in registry:
         return "registry"
     if name_or_path in _BUILT_IN:
@@ -130,21 +130,21 @@ def origin_of(name_or_path: str, registry: Mapping[str, ModelEntry]) -> Origin:
 
 
 def model_digest(path: Path) -> str:
-    """The digest of a model with all its weights, those in files beside it too; see `artefact_digest`.
+    """Return the digest of a model with all its weights, including external files; see `artefact_digest`.
 
-    OSError when a file cannot be read, ModelError for weights outside the model's folder.
+    Raises OSError if a file cannot be read, and ModelError if weights are outside the model's folder.
     """
     return artefact_digest(path, weights_beside(path))
 
 
 def weights_beside(path: Path) -> list[Path]:
-    """The files beside a model that hold weights of it; see `external_files`.
+    """Return the external files that hold a model's weights; see `external_files`.
 
-    A file that is no ONNX model names none: whether it can be run is for the runtime to say. OSError without a file.
+    Empty for a file that is not an ONNX model: the runtime decides whether it can be run. OSError without a file.
     """
     from aaco_pipeline.formats.onnx.weightless import NotOnnxError, external_files
 
-    path.stat()  # without it, it is missing rather than no model
+    path.stat()  # without this, a missing file would count as not being a model
     try:
         return external_files(path)
     except NotOnnxError:
@@ -152,7 +152,7 @@ def weights_beside(path: Path) -> list[Path]:
 
 
 def check_model_file(path: Path) -> None:
-    """Refuse a file that cannot be a model, without parsing it: missing, no regular file, empty or unreadable."""
+    """Refuse a file that cannot be a model, without parsing it: missing, not a regular file, empty or unreadable."""
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
@@ -176,7 +176,7 @@ def _is_path(text: str) -> bool:
         return True
     try:
         return bool(text) and Path(text).exists()
-    except OSError:  # too long for a file name, so no file has it
+    except OSError:  # too long for a file name, so no file can have it
         return False
 
 
@@ -189,7 +189,7 @@ def _unknown(name: str, known: Sequence[str]) -> str:
 
 
 def _light_model(name: str) -> Callable[[], Path]:
-    """A model that the onnx package carries for its own tests, found without importing that package."""
+    """A model that the onnx package contains for its own tests, located without importing that package."""
 
     def locate() -> Path:
         package = importlib.util.find_spec("onnx")
@@ -206,7 +206,7 @@ def _light_model(name: str) -> Callable[[], Path]:
 
 
 def _generated(name: str, build: Callable[[Any], bytes]) -> Callable[[], Path]:
-    """A model that is built once, given the module `generated_models`, and kept in the cache folder."""
+    """A model that is built once by the module `generated_models` and kept in the cache folder."""
 
     def write(path: Path) -> None:
         from aaco_pipeline.resources.measure import generated_models

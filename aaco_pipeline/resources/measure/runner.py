@@ -1,4 +1,4 @@
-"""The runner that takes measurements on this host, by the registries of a project's `configs` folder."""
+"""Run measurements on this host, with the registries in a project's `configs` folder."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InferenceRunner:
-    """Measures on this host, with the registries in the folder `configs`; the project's without one."""
+    """Measures on this host with the registries in the folder `configs`, by default the project's."""
 
     configs: str | None = None
 
     @property
     def folder(self) -> Path:
-        """The folder of models.yaml, backends.yaml and the rest; it need not exist."""
+        """The folder of models.yaml, backends.yaml and so on; it need not exist."""
         return find_project(new=True).configs if self.configs is None else Path(self.configs)
 
     def check(self, request: "MeasurementRequest") -> None:
-        """Raise AacoError when `request` cannot be measured as it stands; see `check_request`."""
+        """Raise AacoError if `request` cannot be measured; see `check_request`."""
         from aaco_pipeline.resources.measure.inference import check_request
 
         check_request(request, self.folder)

@@ -1,1 +1,1 @@
-"""Running a program under rocprofv3, pass by pass."""
+"""Run a program under rocprofv3, pass by pass."""

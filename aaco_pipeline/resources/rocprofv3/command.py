@@ -1,7 +1,6 @@
-"""Build rocprofv3's command for one pass over a program, release by release, and name the files it then leaves.
+"""Build rocprofv3's command for one pass over a program, for each release, and name its output files.
 
-Nothing is run here but `rocprofv3 --version`; running the passes of a session is
-`aaco_pipeline.resources.rocprofv3.passes`.
+Only `rocprofv3 --version` is run here; `aaco_pipeline.resources.rocprofv3.passes` runs the passes of a session.
 """
 
 import os
@@ -17,7 +16,7 @@ from aaco_pipeline.errors import UnavailableError, UsageError
 from aaco_pipeline.resources.host.kernel_files import KFD_NODES, kfd_gpus
 
 Kind = Literal["base", "counters", "thread_trace"]
-#: Prefix of all output files' names; the tool fills in the number of its process.
+#: Prefix of all output file names; the tool inserts its process number.
 OUTPUT_NAME: Final = "out_%pid%"
 _COUNTER_INPUT: Final = "counters.txt"
 _USUAL_ROOT: Final = "/opt/rocm"
@@ -30,10 +29,10 @@ _REGEX_CHARACTERS: Final = re.compile(r"([\\^$.|?*+()\[\]{}])")
 
 @dataclass(frozen=True)
 class Release:
-    """The features of one ROCm release that differ between releases.
+    """Features of one ROCm release that differ between releases.
 
-    `sdk` is the version of rocprofiler-sdk that came with it. `pmc_option`: counters on the command line, else in a
-    file. `decoder_included`: the thread trace's decoder came with it.
+    `sdk` is the version of its rocprofiler-sdk. `pmc_option`: counters are given on the command line, otherwise in a
+    file. `decoder_included`: the thread trace's decoder is part of the release.
     """
 
     name: str
@@ -52,7 +51,7 @@ class Release:
         return "rocpd" if self.rocpd else "csv"
 
 
-#: The one place for differences between releases, oldest first.
+#: All differences between releases, oldest release first.
 RELEASES: Final = (
     Release("6.2", "0.4", pmc_option=False, rocpd=False, thread_trace=False),
     Release("6.3", "0.5", rocpd=False, thread_trace=False),
@@ -66,9 +65,10 @@ RELEASES: Final = (
 
 @dataclass(frozen=True)
 class ProfilerPass:
-    """One run of the program under rocprofv3. `counters` are those of a counter pass.
+    """One run of the program under rocprofv3. `counters` are used by a counter pass.
 
-    `kernel` and `execution` are those of a thread trace: the kernel's whole name, and which of its executions, from 1.
+    `kernel` and `execution` are used by a thread trace: the kernel's full name, and the number of its execution, from
+    1.
     """
 
     name: str
@@ -87,14 +87,14 @@ def counter_passes(groups: Sequence[Sequence[str]]) -> tuple[ProfilerPass, ...]:
 
 
 def folder_name(number: int) -> str:
-    """The folder of the `number`th pass, from 1; readers recognize the passes of one run by these names."""
+    """Return the folder of the `number`th pass, from 1; readers recognize the passes of one run by these names."""
     return f"pass_{number}"
 
 
 def known_release(version: str) -> Release:
-    """The newest known release that is not newer than `version`, such as 7.1 or 7.1.1.
+    """Return the newest known release that is not newer than `version`, such as 7.1 or 7.1.1.
 
-    UsageError when it is not a version, UnavailableError when it is older than any known.
+    Raises UsageError if it is not a version, and UnavailableError if it is older than any known release.
     """
     found = re.fullmatch(r"(\d{1,9})\.(\d{1,9})(\.\d+)*", version)
     if found is None:
@@ -110,7 +110,7 @@ def known_release(version: str) -> Release:
 
 
 def stated_release(text: str) -> str | None:
-    """The ROCm version that the output of `rocprofv3 --version` states, else the one of its SDK; None when neither."""
+    """Return the ROCm version in the output of `rocprofv3 --version`, else its SDK's version, else None."""
     stated: dict[str, str] = dict(re.findall(r"^\s*(\w+)\s*:\s*(\d+\.\d+(?:\.\d+)*)", text, re.MULTILINE))
     if "rocm_version" in stated:
         return stated["rocm_version"]
@@ -125,10 +125,10 @@ def rocprofv3_command(
     program: Sequence[str],
     tool: Path | str = "rocprofv3",
 ) -> tuple[str, ...]:
-    """The command that runs `program` under one pass and leaves its files in `output_folder`.
+    """Return the command that runs `program` in one pass and writes its files to `output_folder`.
 
-    Where counters are read from a file (see `counter_input`), that file is expected in the folder. UnavailableError for
-    a thread trace that the release does not have.
+    If the release reads counters from a file (see `counter_input`), that file must be in the folder. Raises
+    UnavailableError for a thread trace if the release does not support it.
     """
     return (
         str(tool),
@@ -139,14 +139,14 @@ def rocprofv3_command(
 
 
 def counter_input(release: Release, profiler_pass: ProfilerPass) -> tuple[str, str] | None:
-    """Name and content of the file that a counter pass of this release reads from its folder; None when none."""
+    """Return name and content of the counter file that this release reads in a counter pass; None if there is none."""
     if profiler_pass.kind != "counters" or release.pmc_option:
         return None
     return _COUNTER_INPUT, f"pmc: {' '.join(profiler_pass.counters)}\n"
 
 
 def check_thread_trace(release: Release) -> None:
-    """UnavailableError when the release has no thread trace."""
+    """Raise UnavailableError if the release has no thread trace."""
     if not release.thread_trace:
         first = next(one.name for one in RELEASES if one.thread_trace)
         raise UnavailableError(
@@ -156,14 +156,14 @@ def check_thread_trace(release: Release) -> None:
 
 
 def escaped(name: str) -> str:
-    """A kernel's name as a regular expression; escapes only what is special in C++'s expressions."""
+    """Return a kernel's name as a regular expression; only characters that are special in C++ are escaped."""
     return _REGEX_CHARACTERS.sub(r"\\\1", name)
 
 
 def expected_outputs(release: Release, profiler_pass: ProfilerPass, process_id: int | None) -> tuple[str, ...]:
-    """Patterns, relative to the pass's folder, that outputs of a good run of that process match.
+    """Return patterns, relative to the pass's folder, for the output files of a successful run of that process.
 
-    None is any process: which of a program's own uses a GPU is not known.
+    None stands for any process: it is not known which of a program's processes use a GPU.
     """
     prefix = OUTPUT_NAME.replace("%pid%", "*" if process_id is None else str(process_id))
     if profiler_pass.kind == "thread_trace":
@@ -174,7 +174,7 @@ def expected_outputs(release: Release, profiler_pass: ProfilerPass, process_id: 
 
 
 def find_tool(environment: Mapping[str, str] | None = None) -> Path:
-    """Find rocprofv3 in PATH, else in ROCM_PATH/bin, else in /opt/rocm/bin. UnavailableError when it is in none."""
+    """Find rocprofv3 in PATH, else in ROCM_PATH/bin, else in /opt/rocm/bin. UnavailableError if it is in none."""
     known = os.environ if environment is None else environment
     roots = [known["ROCM_PATH"]] if known.get("ROCM_PATH") else []
     folders = [known.get("PATH", ""), *(f"{root}/bin" for root in (*roots, _USUAL_ROOT))]
@@ -185,9 +185,9 @@ def find_tool(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def installed_release(tool: Path) -> tuple[str, Release]:
-    """The version that a rocprofv3 states, and the known release it is treated as. UnavailableError when it does not.
+    """Return rocprofv3's own version and the known release it is treated as. UnavailableError without a version.
 
-    A tool that states none is dated by the file `.info/version` of its ROCm.
+    If the tool prints no version, the file `.info/version` of its ROCm is used.
     """
     try:
         answer = subprocess.run(
@@ -209,9 +209,9 @@ def installed_release(tool: Path) -> tuple[str, Release]:
 
 
 def gpu_architecture(device: int) -> str | None:
-    """The architecture (such as gfx942) of the `device`th AMD GPU that the kernel driver lists; None when it has none.
+    """Return the architecture (such as gfx942) of the `device`th AMD GPU in the kernel driver's list, or None.
 
-    When the listed GPUs are all of one architecture, it is that one, whichever of them are visible.
+    If all listed GPUs have the same architecture, it is returned regardless of which GPUs are visible.
     """
     found = [name for name, _ in kfd_gpus()]
     if len(set(found)) == 1:
@@ -220,7 +220,7 @@ def gpu_architecture(device: int) -> str | None:
 
 
 def stated(architecture: str | None) -> str:
-    """The architecture to choose counters for. UnavailableError, with the remedy, where there is none."""
+    """Return the architecture to choose counters for. UnavailableError, with the remedy, if there is none."""
     if architecture is None:
         raise UnavailableError(
             f"counters: {KFD_NODES} does not tell the GPU's architecture; load the amdgpu driver, or leave "

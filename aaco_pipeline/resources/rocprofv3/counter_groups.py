@@ -1,7 +1,7 @@
-"""Resolve named sets of hardware counters on an architecture, and group those that fit into one run together.
+"""Resolve named sets of hardware counters for an architecture, and group counters that fit into one run.
 
-It needs the standard library alone: the recorder's archive brings the sets along as JSON. The sets and the slots of the
-hardware blocks are data in `configs/counter_sets.yaml`, which `aaco_pipeline.resources.configuration` reads.
+Uses only the standard library, because the recorder's archive includes it with the sets as JSON. The sets and the slots
+of the hardware blocks are data in `configs/counter_sets.yaml`, which `aaco_pipeline.resources.configuration` reads.
 """
 
 import json
@@ -12,24 +12,24 @@ from typing import Final
 
 from aaco_pipeline.errors import UnavailableError, UsageError
 
-#: The archive's file of the sets, beside this module.
+#: The archive's file with the sets, next to this module.
 PACKED: Final = "packed_counter_sets.json"
-#: Counters whose name has another prefix than the block whose slots they take.
+#: Counters whose prefix differs from the block whose slots they take.
 _SHARED_SLOTS: Final = {"SQC": "SQ"}
 
 
 @dataclass(frozen=True)
 class CounterSets:
-    """Counters by set and architecture, and slots by architecture; `place` is the file to add some in."""
+    """Counters by set and architecture, and slots by architecture; `place` is the file to extend."""
 
     place: str
     sets: Mapping[str, Mapping[str, tuple[str, ...]]]
     slots: Mapping[str, Mapping[str, int]]
 
     def groups(self, names: str, architecture: str) -> tuple[tuple[str, ...], ...]:
-        """The counters of the sets `names` (separated by commas), one group for each run on that architecture.
+        """Return the counters of the comma-separated sets `names`, one group for each run on that architecture.
 
-        UsageError for an unknown set; UnavailableError when a set names no counters for the architecture.
+        Raises UsageError for an unknown set, and UnavailableError if a set has no counters for the architecture.
         """
         counters: list[str] = []
         for name in self.named(names):
@@ -43,7 +43,7 @@ class CounterSets:
         return counter_groups(counters, self.slots.get(architecture, {}))
 
     def named(self, names: str) -> tuple[str, ...]:
-        """The names of the sets in `names`; UsageError for one that the file does not have."""
+        """Return the names of the sets in `names`; UsageError for one that the file does not define."""
         listed = tuple(part.strip() for part in names.split(","))
         for name in listed:
             if name not in self.sets:
@@ -55,9 +55,9 @@ class CounterSets:
 
 
 def counter_groups(counters: Sequence[str], slots: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:
-    """The counters in as few groups as going through them in order gives: each once, no block over its `slots`.
+    """Group the counters greedily in their order: each once, with no block over its `slots`.
 
-    A counter of a block without known slots gets a group of its own: it may be derived from several others.
+    A counter of a block with unknown slots gets a group of its own, because it may be derived from several others.
     """
     groups: list[list[str]] = []
     used: list[dict[str, int]] = []
@@ -76,18 +76,18 @@ def counter_groups(counters: Sequence[str], slots: Mapping[str, int]) -> tuple[t
 
 
 def counter_block(counter: str) -> str:
-    """The hardware block whose slots a counter takes, by the prefix of its name: `TCC` of `TCC_HIT_sum`."""
+    """Return the hardware block whose slots a counter takes, by its prefix: `TCC` for `TCC_HIT_sum`."""
     prefix = counter.partition("_")[0]
     return _SHARED_SLOTS.get(prefix, prefix)
 
 
 def packed(sets: CounterSets) -> bytes:
-    """The sets as the archive carries them."""
+    """Return the sets in the archive's format."""
     return json.dumps({"sets": sets.sets, "slots": sets.slots}, sort_keys=False).encode()
 
 
 def unpacked() -> CounterSets:
-    """The sets that the archive carries. UnavailableError where this is none."""
+    """Return the sets in the archive. UnavailableError if this is not an archive."""
     try:
         content = pkgutil.get_data(__package__, PACKED)
     except OSError:

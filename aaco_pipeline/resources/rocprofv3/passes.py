@@ -1,7 +1,7 @@
-"""The passes of a session under rocprofv3: their requirements, their order, and their section of capture.json.
+"""A session's passes under rocprofv3: their requirements, their order, and their section of capture.json.
 
-The command of a pass and the files it must leave are `aaco_pipeline.resources.rocprofv3.command`'s; the measured
-process is started by `aaco_pipeline.resources.measure.inference`.
+`aaco_pipeline.resources.rocprofv3.command` defines the command of a pass and its required files;
+`aaco_pipeline.resources.measure.inference` starts the measured process.
 """
 
 import statistics
@@ -32,23 +32,23 @@ from aaco_pipeline.resources.rocprofv3.command import (
 )
 from aaco_pipeline.resources.sqlite_copy import copy_database
 
-#: Providers that run on devices which rocprofv3 can see.
+#: Providers that run on devices visible to rocprofv3.
 PROFILED_PROVIDERS: Final = (MIGRAPHX_PROVIDER, ROCM_PROVIDER)
-#: The folder of all its passes within a raw capture.
+#: The folder of all rocprofv3 passes within a raw capture.
 FOLDER: Final = "rocprofv3"
 AUTOMATIC_KERNEL: Final = "auto"
-#: Folders that rocprofv3 makes below the one it is given, when it reads counters from a file.
+#: Subfolders that rocprofv3 creates in its output folder when it reads counters from a file.
 _OWN_FOLDERS: Final = ("pmc_1", "pass_1")
 
-#: Gives the command around a program.
+#: Returns the command that wraps a program.
 Around = Callable[[Sequence[str]], tuple[str, ...]]
-#: Runs the measured program once: the pass, the folder for its document, and the command around the program.
+#: Runs the measured program once, given the pass, the folder for its document, and the wrapping command.
 RunPass = Callable[[ProfilerPass, Path, Around], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Profiler:
-    """The rocprofv3 of this host and the passes requested of it, resolved before anything is timed."""
+    """This host's rocprofv3 and the requested passes, resolved before anything is timed."""
 
     tool: Path
     version: str
@@ -59,7 +59,7 @@ class Profiler:
 
 
 def check_profiling(request: MeasurementRequest, backend: BackendEntry, configs: Path) -> None:
-    """UsageError when the request asks for a profile that its backend cannot have, or for an unknown counter set."""
+    """Raise UsageError if the request wants a profile that its backend does not support, or an unknown counter set."""
     if not request.profile:
         return
     if backend.provider not in PROFILED_PROVIDERS:
@@ -73,7 +73,7 @@ def check_profiling(request: MeasurementRequest, backend: BackendEntry, configs:
 
 
 def prepare_profiler(request: MeasurementRequest, backend: BackendEntry, configs: Path) -> Profiler | None:
-    """Prepare what the request needs of rocprofv3; None when it needs none. Starts `rocprofv3 --version`. AacoError."""
+    """Prepare rocprofv3 for the request; None if it is not needed. Starts `rocprofv3 --version`. AacoError."""
     if not request.profile:
         return None
     tool = find_tool()
@@ -88,11 +88,11 @@ def prepare_profiler(request: MeasurementRequest, backend: BackendEntry, configs
 
 
 def run_profiled_passes(profiler: Profiler, raw: Path, unprofiled: Mapping[str, Any], run: RunPass) -> dict[str, Any]:
-    """Run all passes, each into a folder of its own below `raw`; the section `rocprofv3` of capture.json.
+    """Run all passes, each in a separate folder below `raw`; return the section `rocprofv3` of capture.json.
 
-    `unprofiled` is the document of the pass that each is compared with: the distortion of a pass is its median latency
-    over that one's. A thread trace comes last, because the kernel and the execution to trace are taken from the base
-    pass. Raises AacoError; CaptureError when a pass does not leave its files.
+    `unprofiled` is the document of the reference pass: the distortion of a pass is its median latency divided by the
+    reference's. A thread trace comes last, because the kernel and the execution to trace are taken from the base pass.
+    Raises AacoError; CaptureError if a pass does not leave its files.
     """
     passes = []
     base = median_latency_ns(unprofiled)
@@ -124,18 +124,18 @@ def run_profiled_passes(profiler: Profiler, raw: Path, unprofiled: Mapping[str, 
 
 
 def median_latency_ns(document: Mapping[str, Any]) -> float:
-    """The median latency of a pass's measured iterations, its warm-up left out."""
+    """Return the median latency of a pass's measured iterations, without warm-up."""
     times = zip(document["start_monotonic_ns"], document["end_monotonic_ns"], strict=True)
     return float(statistics.median([end - start for start, end in times][document["warmup"] :]))
 
 
 def kernel_to_trace(folder: Path, asked: str) -> tuple[str, int]:
-    """The whole name of the kernel to trace, and which of its executions: the middle one, which is a warm one.
+    """Return the full name of the kernel to trace, and the number of its execution: the middle one, which is warm.
 
-    `asked` is a name, or a part that only one kernel's name has, or `auto`: the kernel with the most time on the
-    critical path of the base pass, whose files are in `folder`. UsageError when no or several kernels are meant.
+    `asked` is a name, a substring that only one kernel's name contains, or `auto`: the kernel with the most time on the
+    critical path of the base pass, whose files are in `folder`. Raises UsageError if no kernel or several match.
     """
-    # The readers of every format and the analysis: only where they are needed.
+    # Imported here because only this function needs the readers and the analysis.
     from aaco_pipeline.capture.merging import kernels_on_path
 
     kernels = kernels_on_path(folder)
@@ -186,7 +186,7 @@ def _run_one(
 
 
 def _gather(folder: Path) -> None:
-    """Move the files of the tool's own folder up, so that every release leaves the same names."""
+    """Move the files out of the tool's own subfolder, so that every release leaves the same names."""
     for own in (folder / name for name in _OWN_FOLDERS):
         if own.is_dir():
             for entry in list(own.iterdir()):
@@ -195,7 +195,7 @@ def _gather(folder: Path) -> None:
 
 
 def _without_secrets(folder: Path) -> None:
-    """Remove secrets from the tool's databases, which keep the whole environment of the program."""
+    """Remove secrets from the tool's databases, which contain the program's complete environment."""
     for database in folder.glob("*.db"):
         clean = database.with_name(f"{database.name}.clean")
         copy_database(database, clean, Limits())

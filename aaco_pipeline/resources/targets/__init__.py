@@ -1,7 +1,7 @@
 """Targets that build and run a kernel's source: implementations of `aaco_pipeline.optimization.targets.Target`.
 
-Here is what `gpu` and `emulated` share: a process that takes commands as lines of JSON on standard input and answers
-on a pipe of its own.
+`gpu` and `emulated` share the code here: a process that takes commands as lines of JSON on standard input and answers
+on a separate pipe.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any
 
 
 class AnsweringProcess:
-    """A process that answers each command by a line; `shared` is the descriptor of memory that both see."""
+    """A process that answers each command with a line; `shared` is the descriptor of the shared memory."""
 
     def __init__(self, process: "subprocess.Popen[str]", answers: int, shared: int, errors: Path) -> None:
         self.process, self.shared = process, shared
@@ -25,19 +25,19 @@ class AnsweringProcess:
         self._rest = b""
 
     def send(self, command: Mapping[str, Any]) -> str:
-        """Send a command; return the nonce that its answer must carry."""
+        """Send a command; return the nonce that its answer must contain."""
         nonce = secrets.token_hex(8)
         assert self.process.stdin is not None
-        # If it has ended, its last answer or its exit status has the reason.
+        # If it has ended, its last answer or its exit status gives the reason.
         with suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps({**command, "nonce": nonce}) + "\n")
             self.process.stdin.flush()
         return nonce
 
     def line(self, seconds: float, most_bytes: int) -> bytes | None:
-        """Wait for a whole line: empty when the process ended without one, None after `seconds`.
+        """Wait for a complete line; empty if the process ended without one, None after `seconds`.
 
-        ValueError when it is longer than `most_bytes`.
+        ValueError if it is longer than `most_bytes`.
         """
         deadline, pieces, total = time.monotonic() + seconds, [self._rest], 0
         with selectors.DefaultSelector() as selector:
@@ -56,7 +56,7 @@ class AnsweringProcess:
         return line
 
     def last_words(self, letters: int) -> str:
-        """The end of its standard error, in one line."""
+        """Return the end of its standard error, in one line."""
         return " ".join(self._errors.read_text(errors="replace").split())[-letters:] or "it wrote no reason"
 
 
@@ -64,9 +64,9 @@ class AnsweringProcess:
 def answering_process(
     command: Callable[[int, int], Sequence[str]], environment: Mapping[str, str], folder: Path
 ) -> Iterator[AnsweringProcess]:
-    """Start a fresh process in `folder`, with `environment` alone; the caller ends it.
+    """Start a fresh process in `folder`, with only `environment`; the caller ends it.
 
-    `command` gets the descriptors of its answers and of the shared memory.
+    `command` receives the descriptors of its answers and of the shared memory.
     """
     answers, answering = os.pipe()
     shared = os.memfd_create("aaco-target")

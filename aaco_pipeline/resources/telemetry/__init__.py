@@ -1,1 +1,1 @@
-"""Sampling host, process and GPUs beside a run."""
+"""Sample host, process and GPUs during a run."""

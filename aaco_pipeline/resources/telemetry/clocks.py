@@ -1,6 +1,6 @@
-"""Read this host's clocks together, return whether the kernel counts threads and time as we do, and pace our threads.
+"""Read this host's clocks together, check PID and time namespaces, and pace the sampling threads.
 
-What is sampled at these times is decided in the modules beside this one.
+The other modules of this package decide what is sampled at these times.
 """
 
 import os
@@ -10,14 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-#: Two clocks that are read after one another differ by less.
+#: Two clocks that are read in succession differ by less.
 _LEAST_SUSPENDED_NS: Final = 1_000_000
 
 
 def clock_readings() -> dict[str, int]:
-    """CLOCK_MONOTONIC against CLOCK_REALTIME and CLOCK_BOOTTIME: the tightest of several bracketed readings.
+    """Relate CLOCK_MONOTONIC to CLOCK_REALTIME and CLOCK_BOOTTIME: the tightest of several bracketed readings.
 
-    `uncertainty_ns` is half the bracket within which both others were read.
+    `uncertainty_ns` is half the bracket that contains both other readings.
     """
     readings = []
     for _ in range(9):
@@ -35,17 +35,15 @@ def clock_readings() -> dict[str, int]:
 
 
 def suspended_ns(before: dict[str, int], after: dict[str, int]) -> int:
-    """For how long the host was suspended between two readings: CLOCK_MONOTONIC stands still then. 0 when it was not,
-    or for less than a millisecond.
-    """
+    """Return how long the host was suspended between two readings, while CLOCK_MONOTONIC stopped; 0 below 1 ms."""
     apart = (after["boottime_ns"] - after["monotonic_ns"]) - (before["boottime_ns"] - before["monotonic_ns"])
     return apart if apart > _LEAST_SUSPENDED_NS else 0
 
 
 def which_clock(event_ns: int, before: dict[str, int], after: dict[str, int]) -> dict[str, Any]:
-    """By which clock an event between two readings of the clocks was timed, and how to come to CLOCK_MONOTONIC.
+    """Return the clock that timed an event between two clock readings, and its offset to CLOCK_MONOTONIC.
 
-    A tool's documentation does not settle it (it changed between versions), so the event's time does. ValueError when
+    A tool's documentation does not settle this (it changed between versions), so the event's time does. ValueError if
     it fits neither clock.
     """
     apart = before["boottime_ns"] - before["monotonic_ns"]
@@ -56,7 +54,7 @@ def which_clock(event_ns: int, before: dict[str, int], after: dict[str, int]) ->
     }
     uncertainty = before["uncertainty_ns"]
     if fits["monotonic"] and fits["boottime"]:
-        # Never suspended since boot, or for less than the tool took to start: one clock is as good as the other.
+        # Not suspended since boot, or for less time than the tool took to start: both clocks are equally good.
         return {"name": "CLOCK_MONOTONIC", "to_monotonic_ns": 0, "uncertainty_ns": max(uncertainty, abs(apart))}
     if fits["monotonic"]:
         return {"name": "CLOCK_MONOTONIC", "to_monotonic_ns": 0, "uncertainty_ns": 0}
@@ -65,13 +63,13 @@ def which_clock(event_ns: int, before: dict[str, int], after: dict[str, int]) ->
     raise ValueError("its times are of neither CLOCK_MONOTONIC nor CLOCK_BOOTTIME")
 
 
-#: The kernel's own namespaces have fixed numbers (`include/uapi/linux/nsfs.h`); every other one has another.
+#: The kernel's initial namespaces have fixed numbers (`include/uapi/linux/nsfs.h`); all others differ.
 _FIRST: Final = {"pid": 0xEFFFFFFC, "time": 0xEFFFFFFA}
 _NAMESPACES: Final = Path("/proc/self/ns")
 
 
 class NotPossible(Exception):
-    """The kernel's events cannot be recorded here: the reason, and what to do about it."""
+    """The kernel's events cannot be recorded here: the reason and the remedy."""
 
     def __init__(self, reason: str, fix: str) -> None:
         super().__init__(reason)
@@ -79,10 +77,10 @@ class NotPossible(Exception):
 
 
 def why_apart() -> tuple[str, str] | None:
-    """Explain why the kernel's events cannot be matched with this process's view, and what to do; None where they can.
+    """Explain why kernel events cannot be matched to this process, and the remedy; None if they can.
 
-    Events name threads by the first PID namespace, and their clocks are those of the first time namespace: from
-    another one they would be of other threads, or of other times, and nothing in them would say so.
+    Events use thread numbers of the first PID namespace and clocks of the first time namespace: in any other namespace
+    they would silently be attributed to wrong threads or times.
     """
     if _is_apart("pid"):
         return (
@@ -101,29 +99,27 @@ def _is_apart(kind: str) -> bool:
     try:
         return (_NAMESPACES / kind).stat().st_ino != _FIRST[kind]
     except FileNotFoundError:
-        return False  # a kernel without such namespaces has one for all
+        return False  # a kernel without such namespaces has a single one for all
 
 
 def name_this_thread(name: str) -> None:
-    """Name the calling thread (the kernel keeps 15 bytes); without /proc it keeps its name.
+    """Name the calling thread (the kernel keeps 15 bytes); without /proc its name is unchanged.
 
-    Whoever reads `top` or a recording sees which of ours had the CPU.
+    `top` and recordings then show which of our threads had the CPU.
     """
     with suppress(OSError):
         Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
 
 
 def give_way() -> None:
-    """Have the kernel never interrupt a running thread for this one: a reading that waits costs less than one that
-    takes the CPU from the measured process. On a host with a CPU to spare it makes no difference.
-    """
+    """Never let this thread preempt a running one: a late reading costs less than taking the measured process's CPU."""
     with suppress(OSError):
         os.sched_setscheduler(threading.get_native_id(), os.SCHED_BATCH, os.sched_param(0))
 
 
 def next_instant(now_ns: int, period_ns: int) -> int:
-    """The next whole multiple of the period on CLOCK_MONOTONIC after `now_ns`.
+    """Return the next multiple of the period on CLOCK_MONOTONIC after `now_ns`.
 
-    Threads of periods that divide one another wake together: one iteration of what is measured is hit, not several.
+    Threads whose periods divide one another wake together and thus disturb one measured iteration instead of several.
     """
     return now_ns - now_ns % period_ns + period_ns

@@ -1,6 +1,6 @@
-"""Read GPUs beside a run: what all readings share, and the amdgpu driver's `gpu_metrics` tables as raw bytes.
+"""Read GPUs during a run: the common part of all readings, and amdgpu's `gpu_metrics` tables as raw bytes.
 
-The bytes are decoded in `aaco_pipeline.formats.gpu_metrics`; NVIDIA's GPUs are read in `nvml`.
+`aaco_pipeline.formats.gpu_metrics` decodes the bytes; `nvml` reads NVIDIA's GPUs.
 """
 
 import base64
@@ -16,14 +16,14 @@ from typing import Any, Final, Generic, TypeVar
 
 Reading = TypeVar("Reading")
 
-#: The firmware's own averages move about this often; reading sooner tells nothing new.
+#: The firmware updates its own averages about this often; reading sooner returns nothing new.
 GPU_PERIOD_NS: Final = 100_000_000
 #: Readings kept per device: more than half an hour at the shortest period. Beyond it every second one is dropped.
 READING_LIMIT: Final = 20_000
 
 
 class GpuSource(ABC, Generic[Reading]):
-    """One device whose readings are kept here, with their times: a source of the sampler without columns of its own."""
+    """One device whose readings are kept here with their times: a sampler source without columns of its own."""
 
     columns: tuple[str, ...] = ()
 
@@ -39,18 +39,18 @@ class GpuSource(ABC, Generic[Reading]):
 
     @abstractmethod
     def _taken(self) -> Reading:
-        """One reading. Raises one of UNREADABLE, with why in `failure`, when the device cannot be read any more."""
+        """Take one reading. Raises an error of UNREADABLE, with the reason in `failure`, if that is impossible."""
 
     @abstractmethod
     def recording(self) -> dict[str, Any]:
-        """The readings, for a JSON document."""
+        """Return the readings for a JSON document."""
 
     @abstractmethod
     def close(self) -> None:
         """Release the device; its readings stay."""
 
     def read(self) -> tuple[int, ...]:
-        """Take one reading. Raises an error of UNREADABLE, with the reason in `failure`, when that fails."""
+        """Take one reading. Raises an error of UNREADABLE, with the reason in `failure`, if that fails."""
         if self._due_in:
             self._due_in -= 1
             return ()
@@ -60,19 +60,19 @@ class GpuSource(ABC, Generic[Reading]):
         self._times.append(now)
         self._readings.append(reading)
         if len(self._times) >= self._limit:
-            # The counters are cumulative: what is left is a true sampling at twice the period, and so is what follows
-            # as long as the reading just taken, the last of an even number, is among those that go.
+            # The counters are cumulative, so the rest is a valid sampling at twice the period. This stays true
+            # afterwards if the reading just taken, the last of an even number, is among the dropped ones.
             del self._times[1::2], self._readings[1::2]
             self._every *= 2
         return ()
 
     def forget(self) -> None:
-        """Drop the readings taken so far: they were trials of their cost."""
+        """Drop the readings taken so far, which only measured their cost."""
         self._times.clear()
         self._readings.clear()
 
     def _kept(self) -> dict[str, Any]:
-        """The part of the recording that all devices share; the times are on CLOCK_MONOTONIC."""
+        """Return the part of the recording that all devices share; the times are on CLOCK_MONOTONIC."""
         return {
             "device": self.device,
             "period_ns": self.period_ns and self.period_ns * self._every,
@@ -88,12 +88,12 @@ _HEADER_BYTES: Final = 4
 
 
 class GpuMetricsSource(GpuSource[bytes]):
-    """One device's table, opened once and read in place; a reading is kept as the bytes it gave and when."""
+    """One device's table, opened once and read in place; a reading is stored as its bytes and its time."""
 
     def __init__(self, folder: Path, device: str, *, reading_limit: int = READING_LIMIT) -> None:
-        """Opens `folder / "gpu_metrics"`; raises OSError when that cannot be done."""
+        """Open `folder / "gpu_metrics"`; raises OSError if that fails."""
         super().__init__(device, reading_limit)
-        #: The device's address on its bus: its folder in sysfs is a link to one of that name.
+        #: The device's bus address: its sysfs folder is a link to one of that name.
         self._address = folder.resolve().name
         self._descriptor: int | None = os.open(folder / TABLE_FILE, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -110,7 +110,7 @@ class GpuMetricsSource(GpuSource[bytes]):
         return table
 
     def recording(self) -> dict[str, Any]:
-        """The readings, for a JSON document: times on CLOCK_MONOTONIC, and the tables one after another."""
+        """Return the readings for a JSON document: times on CLOCK_MONOTONIC, and the concatenated tables."""
         packed = base64.b64encode(zlib.compress(b"".join(self._readings), 1)).decode()
         return {**self._kept(), "address": self._address, "tables": packed}
 
@@ -122,7 +122,7 @@ class GpuMetricsSource(GpuSource[bytes]):
 
 
 def amd_cards(sys: Path) -> tuple[str, ...]:
-    """The AMD GPUs of this host by their folder in `sys`/class/drm, in order of number."""
+    """Return this host's AMD GPUs by their folder in `sys`/class/drm, sorted by number."""
     cards = []
     for vendor in (sys / "class/drm").glob("card[0-9]*/device/vendor"):
         card = vendor.parent.parent.name
@@ -133,7 +133,7 @@ def amd_cards(sys: Path) -> tuple[str, ...]:
 
 
 def open_sources(sys: Path) -> tuple[list[GpuMetricsSource], Mapping[str, str]]:
-    """A source for each AMD GPU that gives out its table, and for each other one why it has none. Never raises."""
+    """Return a source for each AMD GPU with a readable table, and the reason for each other one. Never raises."""
     sources: list[GpuMetricsSource] = []
     reasons: dict[str, str] = {}
     for card in amd_cards(sys):

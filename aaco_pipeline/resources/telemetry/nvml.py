@@ -1,6 +1,6 @@
-"""Read NVIDIA GPUs beside a run by NVML, the driver's own library: raw integers with their times.
+"""Read NVIDIA GPUs during a run with NVML, the driver's own library: raw integers with their times.
 
-They are interpreted in `aaco_pipeline.formats.native.nvml`; when one is due is decided in `sampler`.
+`aaco_pipeline.formats.native.nvml` interprets them; `sampler` schedules the readings.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ class Memory(Structure):
 
 
 class MemoryApart(Structure):
-    """As `Memory`, with the driver's reserved memory apart from the used memory."""
+    """Like `Memory`, but with the driver's reserved memory separate from the used memory."""
 
     _fields_ = (
         ("version", c_uint),
@@ -46,7 +46,7 @@ class Pci(Structure):
 
 
 class Field(Structure):
-    """A value of NVML by its number; `bits` holds every type of value that is requested here."""
+    """An NVML value by its number; `bits` holds every value type that is requested here."""
 
     _fields_ = (
         ("number", c_uint),
@@ -59,9 +59,9 @@ class Field(Structure):
     )
 
 
-#: The driver's library, found as the loader finds libraries.
+#: The driver's library, as the loader finds it.
 LIBRARY: Final = "libnvidia-ml.so.1"
-#: Values that are requested together, by their number in NVML: `held_…` count the ns in which a limit held the clocks.
+#: Values that are requested together, by NVML number: `held_…` count the ns in which a limit held the clocks down.
 FIELDS: Final[Mapping[str, int]] = {
     "memory_temperature_c": 82,
     "ecc_corrected": 3,
@@ -73,22 +73,22 @@ FIELDS: Final[Mapping[str, int]] = {
     "held_hw_thermal_slowdown_ns": 270,
     "held_hw_power_brake_slowdown_ns": 271,
 }
-#: Longest call of each reading: an H200 takes 2 us for a clock, 620 for the fields and 3,000 for the energy. A longer
-#: call is made at every second, third … reading only.
+#: Longest call per reading: an H200 takes 2 us for a clock, 620 for the fields and 3,000 for the energy. A longer call
+#: is made only at every second, third … reading.
 CALL_SHARE_NS: Final = 100_000
 _TRIALS: Final = 2
 _OK: Final = 0
 _NO_FUNCTION: Final = 13
-#: NVML's answers for a device that is gone: shut down, no driver, fallen off the bus, in need of a reset, not found.
+#: NVML's results for a lost device: shut down, no driver, fallen off the bus, needs a reset, not found.
 _GONE: Final = (1, 9, 15, 16, 28)
-#: Errors that cannot change while a process runs: the call is not made again.
+#: Errors that cannot change while a process runs: the call is not repeated.
 _NEVER: Final = (2, 3, 4, _NO_FUNCTION, 25, 26)
 _SM_CLOCK, _MEMORY_CLOCK = 1, 2
 _GPU_SENSOR: Final = 0
 _TEXT_BYTES: Final = 96
 _CLOSED: Final = "the library is closed"
 
-#: One call with the columns it gives.
+#: One call with the columns that it fills.
 _Call = tuple[tuple[str, ...], Callable[[], Sequence[int | None]]]
 
 
@@ -97,7 +97,7 @@ _FIELD_BYTES: Final[Mapping[int, int]] = {1: 4, 2: 8, 3: 8, 4: 8, 5: 4, 6: 2}
 
 
 class NvmlError(Exception):
-    """NVML answered a call with an error; `number` is NVML's."""
+    """NVML returned an error; `number` is NVML's."""
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
@@ -105,7 +105,7 @@ class NvmlError(Exception):
 
 
 class Nvml:
-    """The library, initialized. UnreadableError when there is none, or it finds no driver."""
+    """Load and initialize the library. UnreadableError if it is missing or finds no driver."""
 
     def __init__(self, library: str = LIBRARY) -> None:
         try:
@@ -118,7 +118,7 @@ class Nvml:
             raise UnreadableError(f"NVML cannot be initialized: {error}") from error
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function. NvmlError for its error, or when this version of the library lacks it."""
+        """Call a function. NvmlError if it fails, or if this version of the library lacks it."""
         self.check(self.function(name)(*arguments), name)
 
     def has(self, name: str) -> bool:
@@ -126,7 +126,7 @@ class Nvml:
         return hasattr(self._library, name)
 
     def function(self, name: str) -> Callable[..., int]:
-        """A function by name. NvmlError when this version of the library lacks it."""
+        """Look up a function by name. NvmlError if this version of the library lacks it."""
         try:
             found: Callable[..., int] = getattr(self._library, name)
         except AttributeError:
@@ -134,7 +134,7 @@ class Nvml:
         return found
 
     def check(self, status: int, name: str) -> None:
-        """NvmlError, with NVML's own words, for a status that is an error."""
+        """Raise NvmlError, with NVML's own message, for an error status."""
         if status == _OK:
             return
         words = f"error {status}"
@@ -145,16 +145,16 @@ class Nvml:
         raise NvmlError(status, f"{name}: {words}")
 
     def close(self) -> None:
-        """Let go of the library; NVML counts how often it was initialized in a process."""
+        """Shut the library down; NVML counts initializations per process."""
         if self.has("nvmlShutdown"):
             self._library.nvmlShutdown()
 
 
 class NvmlSource(GpuSource["tuple[int | None, ...]"]):
-    """One device of NVML's; a reading is one integer, or None, for each of `names`."""
+    """One NVML device; a reading is one integer, or None, for each of `names`."""
 
     def __init__(self, nvml: Nvml, index: int, *, reading_limit: int = READING_LIMIT) -> None:
-        """NvmlError when the device cannot be had. `index` is NVML's own, in the order of the PCI bus."""
+        """Open the device; NvmlError if that fails. `index` is NVML's own, in PCI bus order."""
         super().__init__(f"GPU {index}", reading_limit)
         self._nvml = nvml
         self._handle = c_void_p()
@@ -165,7 +165,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
         self.names: tuple[str, ...] = tuple(name for names, _ in self._calls for name in names)
         self._open = True
         self._taken_so_far = 0
-        #: At every how many readings each call is made.
+        #: Interval, in readings, between two uses of each call.
         self._turns = [max(1, -(-self._cost_ns(call) // CALL_SHARE_NS)) for _, call in self._calls]
 
     def forget(self) -> None:
@@ -174,7 +174,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
         self._taken_so_far = 0
 
     def _cost_ns(self, call: Callable[[], Sequence[int | None]]) -> int:
-        """Shortest time that a call takes; one that fails counts as cheap, since readings report why it fails."""
+        """Return the shortest time of a call; a failing one counts as cheap, because readings report why it fails."""
         least = 1 << 62
         for _ in range(_TRIALS):
             begin = time.perf_counter_ns()
@@ -207,7 +207,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
         return tuple(values)
 
     def _without(self, at: int, names: tuple[str, ...], error: NvmlError) -> None:
-        """Note why a call failed; one that always will is not made again. Raises when the device is gone."""
+        """Note why a call failed; permanent failures are not retried. Raises if the device is gone."""
         if error.number in _GONE:
             self.failure = f"NVML of {self.device}: {error}"
             raise UnreadableError(self.failure) from error
@@ -217,7 +217,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
             self._calls[at] = (names, lambda: (None,) * len(names))
 
     def recording(self) -> dict[str, Any]:
-        """The readings, for a JSON document: a list for each of `names`, with null for missing values."""
+        """Return the readings for a JSON document: a list for each of `names`, with null for missing values."""
         return {
             **self._kept(),
             "library": "nvml",
@@ -234,7 +234,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
             self._nvml.close()
 
     def _all_calls(self) -> Sequence[_Call]:
-        """Every call of a reading; a newer function before the one that it replaced."""
+        """Return all calls of a reading; newer functions come before those that they replaced."""
         reasons = "nvmlDeviceGetCurrentClocksEventReasons"
         if not self._nvml.has(reasons):
             reasons = "nvmlDeviceGetCurrentClocksThrottleReasons"
@@ -255,7 +255,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
     def _call(
         self, columns: tuple[str, ...], name: str, value: Any, take: Callable[[], Sequence[int | None]], *before: Any
     ) -> _Call:
-        """A call that fills `value`: resolved once, so that a reading costs little more than the driver's work."""
+        """Return a call that fills `value`: resolved once, so a reading costs little more than the driver's work."""
         check, handle, reference = self._nvml.check, self._handle, byref(value)
         try:
             function = self._nvml.function(name)
@@ -274,7 +274,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
         return columns, call
 
     def _number(self, column: str, name: str, of: Any = c_uint, kind: int | None = None) -> _Call:
-        """A function that gives one unsigned number, of the sensor or clock `kind` where it has several."""
+        """Return a function that reads one unsigned number, of the sensor or clock `kind` if it has several."""
         value = of()
         before = () if kind is None else (c_uint(kind),)
         return self._call((column,), name, value, lambda: (_known(value.value, sizeof(of)),), *before)
@@ -289,7 +289,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
         return self._call(("memory_used_bytes",), name, value, lambda: (_known(value.used, 8),))
 
     def _memory(self) -> tuple[Any, str]:
-        """Structure and function for the memory's sizes; older drivers count reserved memory as used."""
+        """Return structure and function for the memory sizes; older drivers count reserved memory as used."""
         if self._nvml.has("nvmlDeviceGetMemoryInfo_v2"):
             return MemoryApart(version=2 << 24 | sizeof(MemoryApart)), "nvmlDeviceGetMemoryInfo_v2"
         return Memory(), "nvmlDeviceGetMemoryInfo"
@@ -303,7 +303,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
         return self._call(tuple(FIELDS), "nvmlDeviceGetFieldValues", asked, values, c_int(len(asked)))
 
     def _field(self, name: str, field: Field) -> int | None:
-        """A value requested by number, None with a reason where the device has none."""
+        """Return a value requested by number; None, with a reason, if the device does not have it."""
         if field.status == _OK and field.type in _FIELD_BYTES:
             size = _FIELD_BYTES[field.type]
             return _known(field.bits & ((1 << 8 * size) - 1), size)
@@ -317,7 +317,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
         return None
 
     def _facts(self) -> dict[str, Any]:
-        """Describe the device; null where NVML does not answer."""
+        """Describe the device; values are null if NVML does not return them."""
         pci, (memory, memory_call) = Pci(), self._memory()
         major, minor, mig, pending = c_int(), c_int(), c_uint(), c_uint()
         has_pci = self._answers("nvmlDeviceGetPciInfo_v3", byref(pci))
@@ -338,7 +338,7 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
         }
 
     def _answers(self, name: str, *arguments: Any) -> bool:
-        """Return whether NVML answers a question about the device."""
+        """Return whether NVML answers a query about the device."""
         try:
             self._nvml.call(name, self._handle, *arguments)
         except NvmlError:
@@ -355,14 +355,14 @@ class NvmlSource(GpuSource["tuple[int | None, ...]"]):
 
 
 def _known(value: int, size: int) -> int | None:
-    """An unsigned number of `size` bytes as it is kept, in 63 bits; None for all ones, NVML's word for no value."""
+    """Return an unsigned number of `size` bytes as 63 bits; None for all ones, which NVML uses for no value."""
     return value if value < min(1 << 63, (1 << 8 * size) - 1) else None
 
 
 def open_devices(library: str = LIBRARY) -> tuple[list[NvmlSource], Mapping[str, str]]:
-    """A source for each GPU that NVML lists, and why it gives none for others. Never raises for them.
+    """Return a source for each GPU that NVML lists, and the reasons why others have none. Never raises for them.
 
-    UnreadableError when there is no library, no driver, or no list of its devices.
+    Raises UnreadableError if there is no library, no driver, or no device list.
     """
     nvml = Nvml(library)
     count = c_uint()

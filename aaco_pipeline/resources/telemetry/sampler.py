@@ -1,6 +1,6 @@
-"""Sample host, GPUs and measured process beside a run: raw readings of the kernel's counters at true times.
+"""Sample host, GPUs and measured process during a run: raw readings of the kernel's counters with their true times.
 
-Nothing is derived here (that is `aaco_pipeline.formats.native.telemetry`), no process is started.
+Nothing is derived here (see `aaco_pipeline.formats.native.telemetry`), and no process is started.
 """
 
 import os
@@ -22,12 +22,12 @@ from aaco_pipeline.resources.telemetry.nvml import LIBRARY as NVML_LIBRARY
 
 NO_GPU: Final = "this host has no AMD or NVIDIA GPU"
 _NVIDIA: Final = "0x10de"
-#: A display controller, of whatever kind, by the first digits of its PCI class.
+#: A display controller of any kind, by the first digits of its PCI class.
 _DISPLAY: Final = "0x03"
 
 
 class OpenedGpus(NamedTuple):
-    """Every GPU that was found, those of them that are open for reading, and sources.why others are not, by GPU."""
+    """All GPUs found, those open for reading, and the reasons why others are not, by GPU."""
 
     names: tuple[str, ...]
     sources: list[GpuSource[Any]]
@@ -35,13 +35,13 @@ class OpenedGpus(NamedTuple):
 
 
 def open_gpus(sys: Path = Path("/sys"), nvml_library: str = nvml.LIBRARY) -> OpenedGpus:
-    """Open all GPUs: AMD's by their tables in `sys`, NVIDIA's by NVML. Never raises; the caller closes the sources."""
+    """Open all GPUs: AMD's through `sys`, NVIDIA's with NVML. Never raises; the caller closes the sources."""
     amd, reasons = open_sources(sys)
     cards = amd_cards(sys)
     try:
         nvidia, refused = nvml.open_devices(nvml_library)
     except sources.UnreadableError as error:
-        # A host without the maker's library is as a rule one without its GPUs: nothing is missing there.
+        # A host without the vendor's library usually has none of its GPUs, so nothing is missing.
         present = nvidia_addresses(sys)
         told = {f"NVIDIA {address}": str(error) for address in present[:1]}
         return OpenedGpus((*cards, *(f"NVIDIA {one}" for one in present)), [*amd], {**reasons, **told})
@@ -50,7 +50,7 @@ def open_gpus(sys: Path = Path("/sys"), nvml_library: str = nvml.LIBRARY) -> Ope
 
 
 def nvidia_addresses(sys: Path) -> tuple[str, ...]:
-    """PCI addresses of NVIDIA's GPUs, as the kernel lists them in `sys`."""
+    """Return the PCI addresses of NVIDIA GPUs, as the kernel lists them in `sys`."""
     found = []
     for folder in sorted((sys / "bus/pci/devices").glob("*")):
         with suppress(OSError):
@@ -61,23 +61,24 @@ def nvidia_addresses(sys: Path) -> tuple[str, ...]:
 
 
 FORMAT: Final = "aaco-telemetry"
-#: Version 2 has NVIDIA GPUs among its recordings.
+#: Version 2 added NVIDIA GPUs.
 FORMAT_VERSION: Final = 2
 #: Ten milliseconds.
 DEFAULT_INTERVAL_NS: Final = 10_000_000
-#: Share of one CPU that a single source may cost; a dearer one is read less often.
+#: Fraction of one CPU that a single source may cost; a more expensive one is read less often.
 SOURCE_BUDGET_RATIO: Final = 0.0015
-#: A source that could only be read less often than this within its budget is left out, with the reason kept.
+#: A source whose budget allows only rarer readings than this is left out, and the reason is kept.
 LONGEST_PERIOD_NS: Final = 2_000_000_000
-#: Rows kept in memory: one hour at the default interval. Beyond it every second row goes and the interval doubles.
+#: Rows kept in memory: one hour at the default interval. Beyond it, every second row is dropped and the interval
+#: doubles.
 ROW_LIMIT: Final = 360_000
-#: Columns that are expensive to read, or move by whole clock ticks, are read less often than the interval.
+#: Columns that are expensive to read, or change only by whole clock ticks, are read less often than the interval.
 _SLOW_PERIOD_NS: Final = 50_000_000
 _CLOCK_PERIOD_NS: Final = 100_000_000
 _LOAD_PERIOD_NS: Final = 1_000_000_000
 _LONGEST_SLEEP_NS: Final = 500_000_000
 _CHUNK_ROWS: Final = 4096
-_MISSING: Final = -1  # all raw readings are counters or sizes, never negative
+_MISSING: Final = -1  # all raw readings are counters or sizes and never negative
 _TRIALS: Final = 5
 
 _CHUNK: Final = array("q", [_MISSING]) * _CHUNK_ROWS
@@ -86,9 +87,9 @@ COLUMNS: Final = ("time_ns", "took_ns", "segment", *sources.HOST_COLUMNS, *sourc
 
 @dataclass(eq=False)
 class _Lane:
-    """A source with how often it is read; `due_ns` is the earliest time of its next reading.
+    """A source with its period; `due_ns` is the earliest time of its next reading.
 
-    `budget_ns` is the period that one reading of one thread must have to stay within the budget.
+    `budget_ns` is the period that one reading per thread needs to stay within the budget.
     """
 
     source: sources.Source
@@ -100,7 +101,7 @@ class _Lane:
 
 @dataclass
 class _Watched:
-    """One measured process with its sources and their fate."""
+    """One measured process with its sources and their outcomes."""
 
     label: str
     pid: int
@@ -128,7 +129,7 @@ class _Watched:
 
 
 class SystemSampler:
-    """Samples from entry to exit; `watch` names the process that is measured from then on.
+    """Samples from entry to exit; `watch` sets the process that is measured from then on.
 
     with SystemSampler() as sampler:
         process = subprocess.Popen(...)
@@ -186,7 +187,7 @@ class SystemSampler:
             except sources.UNREADABLE as error:
                 self._reasons.update(dict.fromkeys(columns, sources.why(error)))
         self._open_gpus()
-        self._sample()  # the baseline, so that the first interval has a beginning
+        self._sample()  # the baseline, so that the first interval has a start
         self._thread = threading.Thread(target=self._run, name="system-sampler", daemon=True)
         self._thread.start()
         return self
@@ -208,7 +209,7 @@ class SystemSampler:
             raise self._failure
 
     def watch(self, pid: int, label: str) -> None:
-        """Sample process `pid` from the next reading on, in the place of any watched before. Never raises for it."""
+        """Sample process `pid` from the next reading on, instead of any previous one. Never raises for it."""
         watched = _Watched(label, pid, len(self._segments), time.monotonic_ns())
         self._segments.append(watched)
         try:
@@ -234,7 +235,7 @@ class SystemSampler:
         self._pending.append(watched)
 
     def samples(self) -> dict[str, Any]:
-        """All readings as a JSON document: raw cumulative counters, null where a source was not read."""
+        """Return all readings as a JSON document: raw cumulative counters, null if a source was not read."""
         columns: dict[str, list[int | None]] = {
             name: [None if value == _MISSING else value for value in values[: self._rows]]
             for name, values in self._arrays.items()
@@ -265,7 +266,7 @@ class SystemSampler:
         }
 
     def _open_gpus(self) -> None:
-        """A lane for each GPU; its readings stay with the source, which has no columns here."""
+        """Return a lane for each GPU; its readings stay with the source, which has no columns here."""
         gpus = open_gpus(self._sys, self._nvml_library)
         self._gpu_names = gpus.names
         self._gpu_reasons.update(gpus.reasons)
@@ -312,7 +313,7 @@ class SystemSampler:
                 deadline += self._interval
                 now = time.monotonic_ns()
                 if now > deadline:
-                    # Deadlines that have passed are skipped and counted: a late reading is never made up for by two.
+                    # Missed deadlines are skipped and counted: a late reading is never followed by an extra one.
                     missed = (now - deadline) // self._interval + 1
                     deadline += missed * self._interval
                     self._overruns += missed
@@ -323,7 +324,7 @@ class SystemSampler:
         self._sampler_cpu_ns = time.thread_time_ns() - started_cpu
 
     def _reached(self, deadline: int) -> bool:
-        """Sleep to the deadline; False when sampling is to stop. A sleep costs less than waiting on a lock."""
+        """Sleep until the deadline; False if sampling is to stop. A sleep is cheaper than waiting on a lock."""
         while not self._stopped:
             left = deadline - time.monotonic_ns()
             if left <= 0:
@@ -332,7 +333,7 @@ class SystemSampler:
         return False
 
     def _sample(self) -> None:
-        """One row: the time, then every source that is due."""
+        """Write one row: the time, then every source that is due."""
         while self._pending:
             following = self._pending.popleft()
             if self._watched is not None:
@@ -354,7 +355,7 @@ class SystemSampler:
                 self._read_due(watched.lanes, watched.reasons, row, now)
             except sources.EndedError:
                 for name in sources.PROCESS_COLUMNS:
-                    self._arrays[name][row] = _MISSING  # a row is all of the living process or nothing of it
+                    self._arrays[name][row] = _MISSING  # a row contains all readings of the live process or none
                 self._segment_of[row] = _MISSING
                 _end(watched, now, "the process ended")
         self._took[row] = time.monotonic_ns() - now
@@ -362,7 +363,7 @@ class SystemSampler:
 
     def _read_due(self, lanes: list[_Lane], reasons: dict[str, str], row: int, now: int) -> None:
         """Read the due sources into the row. Unreadable ones are dropped, and the reason is kept."""
-        half = self._interval // 2  # so that a reading due just after this one is not put off by a whole interval
+        half = self._interval // 2  # so that a reading due just after this one is not delayed by a complete interval
         for lane in tuple(lanes):
             if lane.due_ns > now:
                 continue
@@ -378,9 +379,9 @@ class SystemSampler:
                 lane.source.close()
 
     def _thin(self) -> None:
-        """Keep one row of every two, the one that holds a rarely read column if only one does; double the interval.
+        """Keep one row of every two, preferably the one with a rarely read column; double the interval.
 
-        All columns are cumulative or momentary, so what is left is a true sampling at the longer interval.
+        All columns are cumulative or momentary, so the rest is a valid sampling at the longer interval.
         """
         switches, clocks = self._arrays["voluntary_switches"], self._arrays["clock_khz"]
         rare = [one != _MISSING or other != _MISSING for one, other in zip(switches, clocks, strict=True)]
@@ -393,7 +394,7 @@ class SystemSampler:
 
 
 def _end(watched: _Watched, now: int, because: str) -> None:
-    """Note the end, unless it is noted, and close the files."""
+    """Record the end, unless already recorded, and close the files."""
     if watched.ended_ns is None:
         watched.ended_ns, watched.ended_because = now, because
     for lane in watched.lanes:

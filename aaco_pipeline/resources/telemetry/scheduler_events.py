@@ -1,7 +1,7 @@
-"""Records when threads of the measured processes get, lose and wait for a CPU, with bpftrace or else perf.
+"""Record when threads of the measured processes get, lose and wait for a CPU, with bpftrace or else perf.
 
-It is requested explicitly, and starts before anything is timed, so that no process starts beside a measurement. What
-the tool wrote is kept as it is; making events of it is `aaco_pipeline.formats.native.telemetry`.
+It runs only on request and starts before anything is timed, so that no process starts during a measurement. The tool's
+output is stored unchanged; `aaco_pipeline.formats.native.telemetry` turns it into events.
 """
 
 import contextlib
@@ -28,15 +28,15 @@ EVENTS_FILE: Final = "scheduler_events.txt.gz"
 TOOLS: Final = ("bpftrace", "perf")
 _START_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 60.0
-#: A tool that has used less CPU than this within that long, after an interrupt, has not noticed it.
+#: A tool that used less CPU time than this, within that time after an interrupt, has missed the interrupt.
 _IDLE_SECONDS: Final = 2.0
 _IDLE_CPU_NS: Final = 5_000_000
-#: From this version on bpftrace writes the fields of a tracepoint as `args.name`.
+#: From this version on, bpftrace spells the fields of a tracepoint `args.name`.
 _DOTTED_FIELDS: Final = (0, 18)
 
-#: Measures all descendants of the tracing process, but not its own threads. Events stay in a map of the kernel until
-#: the end: printed one by one, each would wake bpftrace, which takes a CPU, which is another event. BEGIN runs before
-#: the other probes are in place, so each of those reports when it has first seen an event of ours.
+#: Traces all descendants of the tracing process, but not its own threads. Events stay in a kernel map until the end,
+#: as printing would wake bpftrace, which takes a CPU and causes another event. BEGIN runs before the other
+#: probes are attached, so each probe reports when it first sees one of our events.
 _PROGRAM: Final = """
 BEGIN { printf("b %llu\\n", nsecs); }
 tracepoint:sched:sched_process_fork /pid == $1 || @mine[tid]/ {
@@ -59,14 +59,14 @@ tracepoint:sched:sched_process_exit /@mine[tid]/ { delete(@mine[tid]); }
 END { clear(@mine); }
 """
 _PROBES_READY: Final = frozenset({b"ready fork", b"ready waking", b"ready switch"})
-#: Entries of each of bpftrace's maps: some minutes of a model that waits a thousand times a second, in about 30 MB.
+#: Entries per bpftrace map: several minutes of a model that waits a thousand times a second, in about 30 MB.
 _MAP_ENTRIES: Final = 1 << 18
-#: perf's buffer for each CPU: some tenths of a second of the busiest host, while perf itself waits for a CPU.
+#: perf's buffer per CPU: some tenths of a second of the busiest host, while perf itself waits for a CPU.
 _BUFFER: Final = "4M"
-#: Largest file, where perf has the option: a full disk would disturb the measured program.
+#: Largest file, if perf has the option: a full disk would disturb the measured program.
 _MOST: Final = "1G"
 _BOUNDED: Final = (5, 5)
-#: Becomes the tool after asking the kernel to interrupt it when its parent dies: no tool may outlive the run.
+#: Asks the kernel to interrupt it when its parent dies, then becomes the tool: no tool may outlive the run.
 _LAUNCHER: Final = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGINT, 0, 0, 0)
@@ -76,7 +76,7 @@ os.execvp(sys.argv[2], sys.argv[2:])
 
 
 class SchedulerTrace:
-    """Record from entry to exit into `folder`, or give the reason for not recording; never fail the run.
+    """Record into `folder` from entry to exit, or state why nothing was recorded; never fail the run.
 
     with SchedulerTrace(folder) as trace:
         ...
@@ -135,7 +135,7 @@ class SchedulerTrace:
         return self._recorder is not None
 
     def document(self) -> dict[str, Any]:
-        """The recording, its tool and its clock; or state `absent` with the reason and what to do."""
+        """Return the recording, its tool and its clock; or state `absent` with the reason and the remedy."""
         empty = {"format": FORMAT, "format_version": FORMAT_VERSION, "file": None, "clock": None, "tool": None}
         reason = "; ".join(f"{tool}: {failure}" for tool, failure in self._failures) or None
         if self._document is not None:
@@ -145,7 +145,7 @@ class SchedulerTrace:
 
 
 class _Recorder:
-    """A tool running in the background, with its output in files."""
+    """A tool running in the background that writes its output to files."""
 
     tool = ""
     package = ""
@@ -161,7 +161,7 @@ class _Recorder:
         self._path = self.tool
 
     def give_up(self) -> None:
-        """End the tool if it still runs, and remove what it needed."""
+        """End the tool if it still runs, and remove its resources."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -193,13 +193,13 @@ class _Recorder:
             )
 
     def _refused(self) -> NotPossible:
-        """The tool's message when it ended instead of recording."""
+        """Return the tool's message if it ended instead of recording."""
         lines = [line.strip() for line in self._errors.read_text(errors="replace").splitlines() if line.strip()]
         if not lines and not os.statvfs(self._folder).f_bavail:
             return NotPossible("the disk is full", "free disk space, and record again")
         lines = [line for line in lines if "RLIMIT_MEMLOCK" not in line] or ["it ended without a reason"]
         what = next((line for line in lines if "tracepoint not found" in line), None)
-        # perf's error is in the middle of advice on how it is used.
+        # perf prints its error in the middle of usage advice.
         places = [place for place, line in enumerate(lines) if line.startswith("Error:")]
         said = next((line for line in lines[places[0] :] if line != "Error:"), "") if places else lines[-1]
         said = (said.removeprefix("Error:").strip() or lines[-1])[:300]
@@ -208,15 +208,15 @@ class _Recorder:
         return NotPossible(said, "run as root, or with the capabilities CAP_BPF and CAP_PERFMON")
 
     def _interrupt(self) -> list[str]:
-        """Have the tool finish; remarks on how that went."""
+        """Have the tool finish; return remarks about problems."""
         assert self._process is not None
         if self._process.poll() is not None:
             return ["the tool ended before the run did"]
         deadline = time.monotonic() + _STOP_SECONDS
         idle_since: tuple[int, int] | None = None
         while time.monotonic() < deadline:
-            # bpftrace may miss an interrupt that comes just before it waits for events. It is repeated when nothing
-            # has moved for a while, and only then: one that comes while it writes its events would end it.
+            # bpftrace may miss an interrupt just before it waits for events. It is repeated only after a period without
+            # progress, because a second one would end it while it writes its events.
             progress = (self._output.stat().st_size, _cpu_time_ns(self._process.pid) // _IDLE_CPU_NS)
             if progress == idle_since or idle_since is None:
                 self._process.send_signal(signal.SIGINT)
@@ -261,7 +261,7 @@ class _Bpftrace(_Recorder):
         self._launch((str(self._folder / "program.bt"), str(os.getpid())))
         deadline = time.monotonic() + _START_SECONDS
         while (began := self._began()) is None:
-            # An event for each probe: a thread of ours that starts, blocks, and wakes the one that waits for it.
+            # One event per probe: a thread of ours starts, blocks, and wakes the waiting one.
             thread = threading.Thread(target=time.sleep, args=(0.02,))
             thread.start()
             thread.join()
@@ -283,11 +283,11 @@ class _Bpftrace(_Recorder):
                     packed.write(line)
                 elif line.startswith(b"@n:"):
                     events = int(line.split()[1])
-        lost = max(0, events - kept)  # what no longer found room in the map
+        lost = max(0, events - kept)  # events that no longer fit in the map
         return self._document(self._clock, after, lost, remarks)
 
     def _began(self) -> int | None:
-        """Time at which the program began, once all of its probes are in place; None before."""
+        """Return when the program started, once all of its probes are attached; None before."""
         lines = self._output.read_bytes().split(b"\n")[:-1]
         if not _PROBES_READY.issubset(lines):
             return None
@@ -303,7 +303,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 class _Perf(_Recorder):
-    """perf: records all threads of the host; those of other processes are dropped when the events are read."""
+    """perf: records all threads of the host; events of other processes are dropped when they are read."""
 
     tool = "perf"
     package = "linux-perf (or linux-tools-generic)"
@@ -323,13 +323,13 @@ class _Perf(_Recorder):
                     *("record", "-q", "-a", "-k", "CLOCK_MONOTONIC", "-o", str(self._data)),
                     *("-D", "-1", "--control", f"fd:{orders_out},{answers_in}"),
                     *(("--max-size", _MOST) if _numbers(self._version) >= _BOUNDED else ()),
-                    *(("-m", _BUFFER) if os.geteuid() == 0 else ()),  # others may not lock that much memory
+                    *(("-m", _BUFFER) if os.geteuid() == 0 else ()),  # other users may not lock that much memory
                     *("-e", "sched:sched_switch,sched:sched_waking"),
                 ),
                 (orders_out, answers_in),
             )
         finally:
-            os.close(orders_out)  # perf has its own; when it ends, so does the wait for its answer
+            os.close(orders_out)  # perf has its own copies; when it ends, so does the wait for its answer
             os.close(answers_in)
         with contextlib.suppress(BrokenPipeError):
             os.write(self._orders, b"enable\n")
@@ -342,7 +342,7 @@ class _Perf(_Recorder):
             raise self._refused()
 
     def give_up(self) -> None:
-        # Only now: perf leaves its file unfinished when its pipes close before it ends.
+        # Closed only now: perf leaves its file incomplete if its pipes close before it ends.
         for descriptor in (self._orders, self._answers):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -365,7 +365,7 @@ class _Perf(_Recorder):
         ):
             assert printing.stdout is not None
             for line in printing.stdout:
-                # Kept: it says on which CPU, and that its events are whole again from then on.
+                # Kept, because it shows from when on the events of a CPU are complete again.
                 if dropped := re.search(rb"PERF_RECORD_LOST lost (\d+)", line):
                     lost += int(dropped[1])
                 elif first is None and (found := re.search(rb"\]\s+(\d+)\.(\d{9}):", line)):
@@ -379,7 +379,7 @@ class _Perf(_Recorder):
 
 
 def _cpu_time_ns(pid: int) -> int:
-    """CPU time that the process has used; 0 when it is gone."""
+    """Return the CPU time that the process has used; 0 if it is gone."""
     try:
         return time.clock_gettime_ns((~pid << 3) | 2)  # the kernel's number for the CPU clock of a process
     except OSError:

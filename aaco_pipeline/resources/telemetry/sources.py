@@ -1,6 +1,6 @@
-"""Sources of the sampler: files of the kernel that are opened once and read in place, one integer for each column.
+"""Sources of the sampler: kernel files that are opened once and read in place, one integer per column.
 
-When they are read, and what becomes of the readings, is `aaco_pipeline.resources.telemetry.sampler`.
+`aaco_pipeline.resources.telemetry.sampler` schedules and stores the readings.
 """
 
 import os
@@ -11,9 +11,9 @@ from os import pread
 from pathlib import Path
 from typing import Final, Protocol
 
-#: The threads of the measured process are listed again at most this often.
+#: The measured process's threads are listed again at most this often.
 TASK_LIST_PERIOD_NS: Final = 200_000_000
-#: With more threads than this their counters are not read at all: a sum over some of them would be wrong.
+#: With more threads than this, their counters are not read at all: a sum over some of them would be wrong.
 TASK_LIMIT: Final = 512
 _SURELY_HAD_TURNS_NS: Final = 100_000_000
 HOST_COLUMNS: Final = ("host_busy_ticks", "host_idle_ticks", "pressure_some_us", "load_1m_hundredths", "clock_khz")
@@ -37,7 +37,7 @@ UNREADABLE: Final = (OSError, ValueError, IndexError, UnreadableError)
 
 
 class Source(Protocol):
-    """Something that is read in place: one integer for each of its columns, or one of UNREADABLE."""
+    """A source that is read in place: one integer for each of its columns, or an error of UNREADABLE."""
 
     @property
     def columns(self) -> tuple[str, ...]: ...
@@ -48,7 +48,7 @@ class Source(Protocol):
 
 
 def why(error: Exception) -> str:
-    """The reason that a source could not be read, for the document."""
+    """Return the reason why a source could not be read, for the document."""
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
         return f"{error.filename}: {reason}" if error.filename else reason
@@ -56,7 +56,7 @@ def why(error: Exception) -> str:
 
 
 class KernelFile:
-    """A file that is opened once; its sources read it from the beginning each time, by `descriptor`."""
+    """A file that is opened once; its sources reread it from the beginning through `descriptor`."""
 
     def __init__(self, path: Path) -> None:
         self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -75,8 +75,8 @@ class HostCpu(KernelFile):
     columns = ("host_busy_ticks", "host_idle_ticks")
 
     def read(self) -> tuple[int, ...]:
-        """Busy and idle ticks."""
-        # user nice system idle iowait irq softirq steal; guest time, further on, is already in user
+        """Return busy and idle ticks."""
+        # user nice system idle iowait irq softirq steal; guest time, further right, is already included in user
         _, user, nice, system, idle, waiting, irq, softirq, steal = pread(self.descriptor, 256, 0).split(None, 9)[:9]
         busy = int(user) + int(nice) + int(system) + int(irq) + int(softirq) + int(steal)
         return busy, int(idle) + int(waiting)
@@ -88,22 +88,22 @@ class Pressure(KernelFile):
     columns = ("pressure_some_us",)
 
     def read(self) -> tuple[int, ...]:
-        """The total of the line `some`."""
+        """Return the total of the line `some`."""
         return (int(pread(self.descriptor, 256, 0).split(b"total=", 1)[1].split(None, 1)[0]),)
 
 
 class Load(KernelFile):
-    """/proc/loadavg: the load average over one minute, in hundredths, as exact as the kernel prints it."""
+    """/proc/loadavg: the one-minute load average in hundredths, the precision that the kernel prints."""
 
     columns = ("load_1m_hundredths",)
 
     def read(self) -> tuple[int, ...]:
-        """The first figure without its point."""
+        """Return the first number without its decimal point."""
         return (int(pread(self.descriptor, 64, 0).split(None, 1)[0].replace(b".", b"")),)
 
 
 class _CpuInfo(KernelFile):
-    """Current clock averaged over the logical CPUs, from /proc/cpuinfo where the kernel counts the cycles for it."""
+    """Average current clock of the logical CPUs, from /proc/cpuinfo if the kernel counts cycles for it."""
 
     columns = CLOCK_COLUMNS
 
@@ -115,7 +115,7 @@ class _CpuInfo(KernelFile):
 
 
 class _FrequencyFiles:
-    """Current clock averaged over the logical CPUs, from the frequency driver."""
+    """Average current clock of the logical CPUs, from the frequency driver."""
 
     columns = CLOCK_COLUMNS
 
@@ -137,7 +137,7 @@ class _FrequencyFiles:
 
 
 def current_clock(proc: Path, sys: Path) -> Source:
-    """The source of the current clock that this host has."""
+    """Return the source of the current clock on this host."""
     paths = sorted((sys / "devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
     if paths:
         return _FrequencyFiles(paths)
@@ -152,7 +152,7 @@ def current_clock(proc: Path, sys: Path) -> Source:
 
 
 class ProcessTime(KernelFile):
-    """The whole process, ended threads included: CPU time by its own clock, and resident memory."""
+    """The complete process, including ended threads: CPU time by its own clock, and resident memory."""
 
     columns = ("process_cpu_ns", "rss_pages")
 
@@ -164,7 +164,7 @@ class ProcessTime(KernelFile):
     def read(self) -> tuple[int, ...]:
         try:
             size, resident = pread(self.descriptor, 128, 0).split(None, 2)[:2]
-            if size == b"0":  # ended, and not yet waited for
+            if size == b"0":  # ended, but not yet waited for
                 raise EndedError
             self.cpu_ns = time.clock_gettime_ns(self._clock_id)
         except ProcessLookupError as error:
@@ -173,7 +173,7 @@ class ProcessTime(KernelFile):
 
 
 class Faults(KernelFile):
-    """The whole process, ended threads included: faults that needed storage; and how many threads there are."""
+    """The complete process, including ended threads: faults that needed storage, and the number of threads."""
 
     columns = ("major_faults",)
 
@@ -183,7 +183,7 @@ class Faults(KernelFile):
 
     def read(self) -> tuple[int, ...]:
         try:
-            # the name before ')' may hold spaces and parentheses; state, the first after it, is field 3
+            # the name before ')' may contain spaces and parentheses; state, the first field after it, is field 3
             fields = pread(self.descriptor, 1024, 0).rpartition(b")")[2].split(None, 18)
         except ProcessLookupError as error:
             raise EndedError from error
@@ -194,7 +194,7 @@ class Faults(KernelFile):
 
 
 class Tasks:
-    """The threads of the process, listed anew when their number has changed or one of them is gone."""
+    """The process's threads, listed again when their number has changed or one of them is gone."""
 
     def __init__(self, folder: Path, process: ProcessTime, faults: Faults) -> None:
         self._folder, self.process, self._faults = folder, process, faults
@@ -204,7 +204,7 @@ class Tasks:
         self.most = 0
 
     def current(self) -> frozenset[str]:
-        """The threads' numbers. Raises EndedError, or UnreadableError when they are too many."""
+        """Return the thread numbers. Raises EndedError, or UnreadableError if there are too many."""
         if self._changed or self._faults.threads != len(self.names):
             self._list_again()
         if len(self.names) > TASK_LIMIT:
@@ -249,7 +249,7 @@ class OfTasks(ABC):
         self._ended = (0, 0)
 
     def size(self) -> int:
-        """Number of threads that are read."""
+        """Return the number of threads that are read."""
         return len(self._files)
 
     def read(self) -> tuple[int, ...]:
@@ -285,12 +285,12 @@ class OfTasks(ABC):
             try:
                 self._files[task] = KernelFile(self._tasks.path(task, self._name))
             except ProcessLookupError:
-                continue  # the thread ended since it was listed
+                continue  # the thread has ended since it was listed
             except FileNotFoundError as error:
                 missing = error
         if not self._files:
             if missing is not None and self._tasks.any_is_left():
-                raise missing  # the threads are there, and this kernel has no such file
+                raise missing  # the threads exist, but this kernel has no such file
             raise EndedError
         self._descriptors = [(task, file.descriptor) for task, file in self._files.items()]
         self._listed = names
@@ -303,7 +303,7 @@ class OfTasks(ABC):
     @staticmethod
     @abstractmethod
     def _parse(text: bytes) -> tuple[int, int]:
-        """The two counts in the text of a task's file."""
+        """Return the two counts in the text of a task's file."""
 
     def close(self) -> None:
         for file in self._files.values():
@@ -329,7 +329,7 @@ class RunDelay(OfTasks):
 
 
 class Switches(OfTasks):
-    """Switches away from a CPU, by the thread's own will and against it."""
+    """Context switches, voluntary and involuntary."""
 
     columns = ("voluntary_switches", "involuntary_switches")
     _name = "status"

@@ -1,1 +1,1 @@
-"""Sources of builds: compilers run under limits, the revisions of a repository, and the command that builds one."""
+"""Sources of builds: compilers with limits, the revisions of a repository, and the command that builds one."""

@@ -1,6 +1,6 @@
-"""Builds to compare: the commits of a repository between two revisions, and the command that makes a build of one.
+"""Builds to compare: the commits of a repository between two revisions, and the command that builds one.
 
-Git and the command are lists of arguments with a time limit, and no shell stands between.
+Git and the command are lists of arguments with a time limit; no shell is involved.
 """
 
 import os
@@ -19,13 +19,13 @@ from aaco_pipeline.resources.toolchains.limited import ending, run_limited
 
 REVISION: Final = "{revision}"
 OUTPUT: Final = "{output}"
-#: A command may print gigabytes: only so much of its end is read, and this many lines are reported.
+#: A command may print gigabytes: only this much of the end is read, and this many lines are reported.
 _TAIL_BYTES: Final = 1 << 16
 TOLD_LINES: Final = 8
 
 
 class MakeError(ModelError):
-    """A command did not make the requested file; `lines` are the last that it printed."""
+    """A command did not create the requested file; `lines` are its last output lines."""
 
     def __init__(self, message: str, lines: Sequence[str]) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class MakeError(ModelError):
 
 
 def words_of(command: str) -> list[str]:
-    """The arguments that a command line means; UsageError when it is none, or leaves out where to write."""
+    """Split a command line into arguments; UsageError if it is invalid or does not contain the output's placeholder."""
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -44,10 +44,10 @@ def words_of(command: str) -> list[str]:
 
 
 def make(words: Sequence[str], revision: str, output: Path, folder: Path, *, log: Path, limit_seconds: float) -> None:
-    """Run a command in `folder` with the revision and the output in place of their names; it leaves a file there.
+    """Run a command in `folder`, with placeholders replaced by the revision and the output; it creates a file there.
 
-    What it prints goes to `log`. MakeError when it fails, takes longer, or leaves no file; with it, or with an
-    interrupt, all that it started is ended.
+    Its output goes to `log`. Raises MakeError if it fails, exceeds the time limit, or leaves no file; in these cases,
+    or on an interrupt, all processes that it started are ended.
     """
     command = [word.replace(REVISION, revision).replace(OUTPUT, str(output)) for word in words]
     try:
@@ -70,26 +70,26 @@ def _last_lines(log: Path) -> list[str]:
     return list(deque((line[:500] for line in text.splitlines() if line.strip()), maxlen=TOLD_LINES))
 
 
-#: For an answer from the history, and for a work tree, which may be large.
+#: Time limits for a history query, and for creating a work tree, which may be large.
 _SECONDS: Final = 60.0
 _CHECKOUT_SECONDS: Final = 1_800.0
-#: A search by halves among more would be one over releases: give tags that lie closer together.
+#: A bisection over more commits would be one over releases: give tags that are closer together.
 MOST_REVISIONS: Final = 10_000
 
 
 @dataclass(frozen=True)
 class Revision:
-    """One commit: its whole name, and the first line of its message."""
+    """One commit: its full hash, and the first line of its message."""
 
     name: str
     title: str
 
 
 def revisions_between(repository: Path, asked: str) -> list[Revision]:
-    """The good revision and all that follow it up to the bad one, along the first parents, of `GOOD..BAD`.
+    """Return the good revision and all later ones up to the bad one, along the first parents, of `GOOD..BAD`.
 
-    A branch that was merged is one step: what lies within it was never on the main line by itself. UsageError when it
-    is no such range, UnavailableError without git.
+    A merged branch is one step: its commits were never on the main line individually. Raises UsageError if it is not
+    such a range, and UnavailableError without git.
     """
     good, separator, bad = asked.partition("..")
     if not separator or not good or not bad or bad.startswith("."):
@@ -108,8 +108,8 @@ def revisions_between(repository: Path, asked: str) -> list[Revision]:
 
 @contextmanager
 def checked_out(repository: Path, revision: str, folder: Path) -> Iterator[None]:
-    """Have a commit in `folder`, which is made for it and removed afterwards. UsageError when git cannot."""
-    _git(repository, "worktree", "prune")  # what a killed search left to point at
+    """Check out a commit in `folder`, which is created and removed afterwards. UsageError if git fails."""
+    _git(repository, "worktree", "prune")  # references left behind by a killed search
     try:
         _git(repository, "worktree", "add", "--detach", "--", str(folder), revision, seconds=_CHECKOUT_SECONDS)
         yield
@@ -132,7 +132,7 @@ def _commit(repository: Path, revision: str) -> str:
 
 def _git(repository: Path, *arguments: str, seconds: float = _SECONDS) -> str:
     command = ("git", "-C", str(repository), "-c", f"core.hooksPath={os.devnull}", *arguments)
-    # Variables such as GIT_DIR, which hooks of git have, name another repository.
+    # Variables such as GIT_DIR, which git hooks set, would select another repository.
     own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment = {**own, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:

@@ -1,9 +1,9 @@
-"""A compiler's own process before it becomes the compiler: limits, no new privileges, no network, few files.
+"""A compiler's process before it becomes the compiler: limits, no new privileges, no network, few files.
 
-Run by path with `python -I -S`, so that it starts fast and imports nothing of this package but one file by its path.
-Arguments: that file (`confinement/sandbox.py`), seconds of CPU time, bytes of memory, bytes of a file, what it may
-reach as JSON, and the command. What the machine does not grant (a network of its own, Landlock) is left; where it has
-Landlock, nothing runs without.
+Run by path with `python -I -S`, so that it starts fast and imports nothing of this package except one file by its path.
+Arguments: that file (`confinement/sandbox.py`), seconds of CPU time, bytes of memory, bytes per file, accessible paths
+as JSON, and the command. Restrictions that the machine does not support (a private network, Landlock) are skipped; if
+Landlock is supported, nothing runs without it.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Run a compiler or another program to its end or to a limit: wall clock, CPU time, memory, size and reach of files.
+"""Run a compiler or another program to its end or a limit: wall clock, CPU time, memory, file size, file access.
 
-No shell stands between. With the end, the limit or an interrupt, the program and all that it started are ended.
+No shell is involved. At the end, a limit or an interrupt, the program and all processes that it started are ended.
 """
 
 import json
@@ -19,7 +19,7 @@ from typing import Final
 
 from aaco_pipeline.resources.confinement import sandbox
 
-#: Folders that the system's compilers, and most others, load from: no user's files and no settings.
+#: Folders that the system's compilers, and most others, load from: they contain no user files and no settings.
 SYSTEM: Final = tuple(
     map(Path, ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/etc/alternatives"))
 )
@@ -39,7 +39,7 @@ _ITSELF: Final = re.compile(
 
 @cache
 def parts_of(program: str) -> tuple[Path, ...]:
-    """Files and folders that a compiler needs to read or run beside the system's, with no link in them; sorted."""
+    """Return the files and folders, besides the system's, that a compiler reads or runs; link-free and sorted."""
     searched = _printed([program, "-print-search-dirs"])
     told = _printed([program, "-v", "-E", "-x", "c++", os.devnull])
     named = [_printed([program, f"-print-prog-name={name}"]).strip() for name in _PROGRAMS]
@@ -55,7 +55,7 @@ def parts_of(program: str) -> tuple[Path, ...]:
 
 
 def prefix_parts(program: Path) -> Iterator[Path]:
-    """The folders of programs, headers and libraries of the prefix that a program is installed in."""
+    """Return the program, header and library folders of a program's installation prefix."""
     prefix = next((one.parent for one in (program, *program.parents) if one.name in ("bin", "lib", "libexec")), None)
     if prefix is None:
         return
@@ -64,28 +64,28 @@ def prefix_parts(program: Path) -> Iterator[Path]:
 
 
 def _everywhere(program: str) -> Iterator[str]:
-    """Every program of that name on PATH: a wrapper such as ccache calls the next one."""
+    """Return every program of that name on PATH: a wrapper such as ccache calls the next one."""
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         if (found := shutil.which(Path(program).name, path=folder)) is not None:
             yield found
 
 
 def _libraries(program: Path) -> Iterator[Path]:
-    """Libraries that the loader would load for a program; they may lie in prefixes of their own."""
+    """Return the libraries that the loader would load for a program; they may be in other prefixes."""
     if program.is_file():
         listed = _printed([str(program)], {"LD_TRACE_LOADED_OBJECTS": "1"}) if _is_dynamic(program) else ""
         yield from (Path(one) for one in _LIBRARY.findall(listed))
 
 
 def _is_dynamic(program: Path) -> bool:
-    """Return whether the loader would start a file: asking any other program for its libraries would run it."""
+    """Return whether the loader would start a file: listing the libraries of any other file would execute it."""
     with program.open("rb") as file:
         beginning = file.read(4096)
     return beginning[:4] == b"\x7fELF" and b"/ld-" in beginning
 
 
 def _printed(command: Sequence[str], more: dict[str, str] | None = None) -> str:
-    """A command's output; empty where it does not answer."""
+    """Return a command's output; empty if it fails."""
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", **(more or {})}
     try:
         done = subprocess.run(
@@ -97,12 +97,12 @@ def _printed(command: Sequence[str], more: dict[str, str] | None = None) -> str:
 
 
 def _is_too_much(path: Path) -> bool:
-    """Return whether a folder would open a home, or a folder of homes or settings, with it."""
+    """Return whether a folder contains a home, or a folder of homes or settings."""
     return any(Path(one).is_relative_to(path) for one in ("/etc", "/home", "/proc", "/root", "/var", Path.home()))
 
 
 _WAIT_SECONDS: Final = 0.5
-#: Becomes the program within the limits: a fresh process, because threads forbid doing so between fork and exec.
+#: Becomes the program after setting the limits: a fresh process, because threads rule out code between fork and exec.
 _CONFINED: Final = Path(__file__).with_name("confined.py")
 
 
@@ -117,9 +117,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Reach:
-    """Files that a confined process may use beside the system's: those to run or read, and those to write.
+    """Files, besides the system's, that a confined process may run or read, and files that it may write.
 
-    The folder that it runs in is written always.
+    The folder that it runs in is always writable.
     """
 
     runnable: tuple[Path, ...] = ()
@@ -136,11 +136,11 @@ def run_limited(
     reach: Reach | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> int | None:
-    """The exit status of a command that runs in `folder` and prints to `log`; None when it took too long.
+    """Return the exit status of a command that runs in `folder` and prints to `log`; None if it timed out.
 
-    With `limits` each of its processes is held to them, without new privileges and, where the machine grants that,
-    without a network; `command` then names its program by an absolute path. With `reach`, too, they get at no other
-    files where the kernel has Landlock (`sandbox.why_no_landlock`). OSError when it cannot be started.
+    With `limits`, they apply to each of its processes, which gain no new privileges and, if the machine supports this,
+    have no network; `command` must then name its program by an absolute path. With `reach` as well, they can access no
+    other files if the kernel has Landlock (`sandbox.why_no_landlock`). Raises OSError if it cannot be started.
     """
     if limits is not None:
         stated = (limits.cpu_seconds, limits.memory_bytes, limits.file_bytes)
@@ -165,7 +165,7 @@ def run_limited(
 
 
 def ending(status: int) -> str:
-    """A status that is not a success, in words."""
+    """Describe a status that is not a success."""
     return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
 
 
@@ -178,7 +178,7 @@ def _rules(reach: Reach, folder: Path) -> dict[str, list[str]]:
 
 
 def _ended(process: "subprocess.Popen[bytes]", limit_seconds: float) -> int | None:
-    """The exit status, None at the limit. Waits in pieces: Polars keeps an interrupt from a long wait."""
+    """Return the exit status; None at the limit. Waits are split up, because Polars blocks interrupts of waits."""
     left = limit_seconds
     while left > 0:
         try:

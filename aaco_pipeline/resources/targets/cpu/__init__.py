@@ -1,7 +1,7 @@
-"""The `cpu` target: a HIP kernel compiled for this machine's processor and run in a process that can do nothing else.
+"""The `cpu` target: a HIP kernel compiled for this machine's processor and run in a strictly confined process.
 
-`target` is the entry; `compiler` makes a program of a source, `worker` and `buffers` run it. Its measurements hold for
-this processor and say nothing about a GPU's speed.
+`target` is the entry point; `compiler` builds a program from a source, `worker` and `buffers` run it. Its measurements
+are valid for this processor and say nothing about a GPU's speed.
 """
 
 from aaco_pipeline.resources.targets.cpu.target import CpuTarget

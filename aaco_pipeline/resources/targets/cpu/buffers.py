@@ -1,9 +1,9 @@
-"""The memory that a kernel's buffers lie in: shared with its process, at the same addresses in every process.
+"""The memory of a kernel's buffers: shared with its process, at the same addresses in every process.
 
-Each buffer has pages of its own with nothing mapped for a gibibyte around them, ends as near to its last page's end as
-an alignment of 64 bytes allows (of 256 where a call asks for that), and has a canary in what is left of its pages.
-`out` buffers hold a pattern before each call (a NaN of random bits for floating point) or the call's
-content; the child cannot write `in` buffers.
+Each buffer has its own pages with a gibibyte of unmapped addresses on both sides. It ends as close to the end of its
+last page as an alignment of 64 bytes allows (256 if a call requests that), and a canary fills the rest of its pages.
+Before each call, `out` buffers hold a pattern (a NaN of random bits for floating point) or the call's content; the
+child cannot write `in` buffers.
 """
 
 import mmap
@@ -34,7 +34,7 @@ _NOT_A_NUMBER: Final = {2: (0x7E00, 9), 4: (0x7FC00000, 22), 8: (0x7FF8 << 48, 5
 
 @dataclass(frozen=True)
 class Placed:
-    """One buffer in memory: its mapping in the child, and the views of it that this process writes and reads."""
+    """One buffer in memory: its mapping in the child, and this process's views for writing and reading it."""
 
     buffer: Buffer
     descriptor: int
@@ -54,12 +54,12 @@ class Placed:
 
     @property
     def end(self) -> int:
-        """Offset behind the last value in the mapping."""
+        """Offset of the end of the last value in the mapping."""
         return self.start + self.values.nbytes
 
 
 class Buffers:
-    """The buffers of one child process. Closed with `close`; the child keeps what it has mapped."""
+    """The buffers of one child process. `close` releases them; the child keeps its mappings."""
 
     def __init__(self, buffers: Sequence[Buffer]) -> None:
         self.placed: dict[str, Placed] = {}
@@ -77,7 +77,7 @@ class Buffers:
             address += (placed.mapped_bytes + _GAP - 1) // _GAP * _GAP + _GAP
 
     def place(self, *, is_aligned: bool) -> None:
-        """Move every buffer within its pages to the place for the next call; its content must be rewritten."""
+        """Move every buffer within its pages to its position for the next call; its content must be rewritten."""
         if is_aligned == self._is_aligned:
             return
         alignment = _DEVICE_ALIGNMENT if is_aligned else _ALIGNMENT
@@ -99,7 +99,7 @@ class Buffers:
             np.copyto(placed.values, content.reshape(-1))
 
     def check_canaries(self) -> None:
-        """Refused (guard `memory`) where bytes beside a buffer have changed."""
+        """Raise Refused (guard `memory`) if bytes around a buffer have changed."""
         for name, placed in self.placed.items():
             if placed.buffer.role == "in":
                 continue
@@ -110,11 +110,11 @@ class Buffers:
                 raise Refused("memory", f"it wrote past the end of buffer {name}")
 
     def outputs(self) -> dict[str, Content]:
-        """Copies of all `out` and `inout` buffers."""
+        """Return copies of all `out` and `inout` buffers."""
         return {name: placed.values.copy() for name, placed in self.placed.items() if placed.buffer.role != "in"}
 
     def where(self, address: int) -> tuple[str, str]:
-        """The guard and the sentence for a fault at this address of the child."""
+        """Return the guard and the message for a fault at this address in the child."""
         for name, placed in self.placed.items():
             start, end = placed.address, placed.address + placed.values.nbytes
             if start <= address < end:
@@ -126,7 +126,7 @@ class Buffers:
         return "memory", f"it touched memory at {address:#x}, where no buffer lies"
 
     def close(self) -> None:
-        """Give the descriptors back; the mappings go with the last view of them."""
+        """Close the descriptors; the mappings are released with their last view."""
         for placed in self.placed.values():
             with suppress(OSError):
                 os.close(placed.descriptor)
@@ -142,7 +142,7 @@ def _place(buffer: Buffer, address: int) -> Placed:
         whole = np.frombuffer(mmap.mmap(writing, length), dtype=np.uint8)
         poison = _poison(dtype)
         _as_numbers(whole.view(dtype)).fill(poison)
-        # The child's own descriptor cannot be mapped for writing, where it is not to write.
+        # The child's own descriptor must not allow a writable mapping of a read-only buffer.
         flags = os.O_RDONLY if buffer.role == "in" else os.O_RDWR
         descriptor = os.open(Path("/proc/self/fd", str(writing)), flags | os.O_CLOEXEC)
     finally:
@@ -152,7 +152,7 @@ def _place(buffer: Buffer, address: int) -> Placed:
 
 
 def _moved(placed: Placed, alignment: int) -> Placed:
-    """The buffer as near to its last page's end as the alignment allows, with canaries around it."""
+    """Place the buffer as close to the end of its last page as the alignment allows, with canaries around it."""
     dtype, whole = placed.values.dtype, placed.whole
     used = placed.buffer.elements * dtype.itemsize
     start = (placed.mapped_bytes - used) // alignment * alignment
@@ -165,7 +165,7 @@ def _moved(placed: Placed, alignment: int) -> Placed:
 
 
 def _poison(dtype: np.dtype[Any]) -> int:
-    """A value that no kernel computes: a NaN of random payload, or random bits for integers."""
+    """Return a value that no kernel computes: a NaN with a random payload, or random bits for integers."""
     if dtype.kind == "f":
         exponent, free = _NOT_A_NUMBER[dtype.itemsize]
         return exponent | secrets.randbits(free)

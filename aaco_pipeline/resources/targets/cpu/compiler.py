@@ -1,6 +1,6 @@
-"""Compile and link for this machine's processor, under limits: the compiler, the target's own C code, objects, layouts.
+"""Compile and link for this machine's processor, with limits: the compiler, the target's own C code, objects, layouts.
 
-Which part of a source is compiled is decided in `target`; the process that runs the result is `worker`.
+`target` decides which part of a source is compiled; `worker` is the process that runs the result.
 """
 
 import hashlib
@@ -32,14 +32,14 @@ from aaco_pipeline.optimization.targets import Layout
 from aaco_pipeline.resources import elf
 from aaco_pipeline.resources.toolchains.limited import Limits, Reach, ending, parts_of, run_limited
 
-#: Ends only what waits forever: what a compiler computes is limited in CPU time.
+#: Only ends processes that hang: the compiler's computation is limited in CPU time.
 _WALL_SECONDS: Final = 3_600
 _LIMITS: Final = Limits(memory_bytes=4 << 30, cpu_seconds=60, file_bytes=128 << 20)
 _TOLD_LINES: Final = 6
 _TOLD_LETTERS: Final = 1_000
 _READ_BYTES: Final = 1 << 16
 _NO_CACHE: Final = {"CCACHE_DISABLE": "1"}
-#: The headers and sources of this target.
+#: This target's headers and sources.
 _OWN: Final = Path(__file__).parent
 _CHOICES: Final = ("c++", "g++", "clang++")
 HOW_TO_INSTALL: Final = "install g++ or clang++ (Debian, Ubuntu: apt-get install g++)"
@@ -47,7 +47,7 @@ HOW_TO_INSTALL: Final = "install g++ or clang++ (Debian, Ubuntu: apt-get install
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler: its path and the first line of its version."""
+    """A C++ compiler: its path and the first line of its version output."""
 
     path: str
     version: str
@@ -59,7 +59,7 @@ class Compiler:
 
 @cache
 def find_compiler(name: str | None = None) -> Compiler:
-    """The compiler of that name, else the first of c++, g++ and clang++. UsageError when there is none."""
+    """Find the compiler of that name, else the first of c++, g++ and clang++. UsageError if there is none."""
     for choice in _CHOICES if name is None else (name,):
         if (path := shutil.which(choice)) is not None:
             return Compiler(path, _version(path))
@@ -77,14 +77,13 @@ def _version(path: str) -> str:
 def compile_confined(
     compiler: Compiler, arguments: Sequence[str], folder: Path, *, reads: Sequence[Path] = ()
 ) -> tuple[str, ...]:
-    """Run the compiler in `folder`, with its temporary files there; its warnings.
+    """Run the compiler in `folder`, with its temporary files there; return its warnings.
 
-    It gets at its own installation, that folder, this target's headers and the files `reads`, and at no others. Refused
-    (guard `compile`) when it fails, or takes more than 60 s of CPU time, an hour or 4 GiB. All that it started has
-    ended.
+    It can access only its own installation, that folder, this target's headers and the files `reads`. Refused (guard
+    `compile`) if it fails, or exceeds 60 s of CPU time, an hour or 4 GiB. All processes that it started have ended.
     """
     said = folder / "compiler.txt"
-    # A cache of compilations would be read and written elsewhere.
+    # A compilation cache would read and write elsewhere.
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TMPDIR": str(folder)} | _NO_CACHE
     status = run_limited(
         [compiler.path, *arguments],
@@ -107,7 +106,7 @@ def compile_confined(
 
 
 def _shortened(text: str, folder: Path) -> str:
-    """The lines of errors, without those on a template's instantiation."""
+    """Return the error lines, without those about a template's instantiation."""
     lines = [line for line in _plain(text, folder).splitlines() if line.strip()]
     telling = [
         line for line in lines if re.search(r"\b(fatal error|error|undefined reference|Killed|terminated)\b", line)
@@ -125,12 +124,12 @@ _FLUSH_FLAGS: Final = ("-O2", "-fPIC", "-shared")
 
 
 def worker_object(compiler: Compiler) -> Path:
-    """The worker, to be linked with a kernel. UsageError when this machine's compiler cannot make it."""
+    """Return the worker, to be linked with a kernel. UsageError if this machine's compiler cannot build it."""
     return _made(compiler, "worker.c", "worker.o", _WORKER_FLAGS)
 
 
 def flush_library(compiler: Compiler) -> Path:
-    """The library that writes buffers out of the caches, to be loaded by this process."""
+    """Return the library that flushes buffers from the caches, to be loaded by this process."""
     return _made(compiler, "flush.c", "flush.so", _FLUSH_FLAGS)
 
 
@@ -171,7 +170,7 @@ class ObjectFile:
 
 
 def read_object(path: Path) -> ObjectFile:
-    """Read an object file. Refused (guards `symbols`, `resources`) when it is none, damaged, or above 64 MiB."""
+    """Read an object file. Refused (guards `symbols`, `resources`) if it is invalid, damaged, or above 64 MiB."""
     with path.open("rb") as stream:
         data = stream.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
@@ -216,7 +215,7 @@ def _symbol(one: elf.Symbol, parsed: elf.ElfFile) -> Symbol:
 
 
 def _place(one: elf.Symbol, parsed: elf.ElfFile) -> str:
-    """Name a relocation's target without its number in the table: a symbol, or a section and the offset in it."""
+    """Name a relocation's target without its number in the table: a symbol, or a section with an offset."""
     if one.binding == 0 and one.section is not None:
         return f"{parsed.sections[one.section].name}+{one.value}"
     return one.name
@@ -240,7 +239,7 @@ def _digest(parsed: elf.ElfFile, places: list[str]) -> str:
 
 KERNEL_OBJECT: Final = "kernel.o"
 _LOWEST, _HIGHEST = 0x1000_0000, 0x6000_0000
-#: Programs begin at whole pages of the largest size there is on the machines that this target knows.
+#: Programs begin at a multiple of the largest page size of the machines that this target supports.
 _PAGE: Final = 0x1_0000
 _LINE: Final = 64
 _MOST_LINES_BETWEEN: Final = 128
@@ -248,7 +247,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.$]{1,4096}")
 
 
 def link(compiler: Compiler, found: ObjectFile, worker: Path, layout: Layout, folder: Path) -> Path:
-    """The program of `folder`'s kernel.o in that layout. Refused (guard `symbols`) where names are missing or twice."""
+    """Link `folder`'s kernel.o in that layout. Refused (guard `symbols`) if names are missing or duplicated."""
     chosen = random.Random(layout.seed)
     base = chosen.randrange(_LOWEST, _HIGHEST, _PAGE)
     script = folder / f"layout_{layout.seed}.ld"
@@ -272,7 +271,7 @@ def link(compiler: Compiler, found: ObjectFile, worker: Path, layout: Layout, fo
 
 
 def _script(sections: Sequence[Section], chosen: random.Random) -> str:
-    """The kernel's functions in their own part of the program, in a random order and at random distances."""
+    """Place the kernel's functions in a separate section of the program, in a random order and at random distances."""
     texts = _plain_names(section for section in sections if section.executable and section.size_bytes)
     chosen.shuffle(texts)
     parts = [
@@ -295,7 +294,7 @@ def _plain_names(sections: Iterable[Section]) -> list[str]:
 
 
 def _stub(symbols: Sequence[Symbol]) -> str:
-    """Source that tells the worker whether the kernel needs fibers, with one room for all dynamic local data share."""
+    """Return source that tells the worker whether the kernel needs fibers, with one area for all dynamic LDS."""
     arrays = dynamic_local_arrays(symbols)
     for name in arrays:
         if not _NAME.fullmatch(name):

@@ -1,6 +1,6 @@
-"""The `cpu` target: build the device part of a HIP source, every line where it was, and start a process with it.
+"""The `cpu` target: build the device part of a HIP source, keeping line numbers, and start a process with it.
 
-Compiling and linking is `compiler`; the confined process, seen from outside, is `worker`.
+`compiler` compiles and links; `worker` is the outside view of the confined process.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ from aaco_pipeline.resources.targets.cpu.compiler import (
 from aaco_pipeline.resources.targets.cpu.worker import CpuWorker
 
 _PARSER: Final = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
-#: Headers whose names a kernel may use; all others belong to the host.
+#: Headers whose names a kernel may use; all other headers belong to the host code.
 _DEVICE_HEADERS: Final = re.compile(
     rb"<(hip/\w+\.h|c?math|math\.h|cstdint|stdint\.h|cstddef|stddef\.h|cfloat|float\.h|climits|limits\.h|limits"
     rb"|type_traits|utility)>"
@@ -41,12 +41,12 @@ _DEVICE_HEADERS: Final = re.compile(
 _WRAPPED: Final = ("template_declaration", "linkage_specification")
 _OF_DEVICE: Final = re.compile(rb"__(global|device)__|\bconstexpr\b")
 _NUMBER: Final = re.compile(rb"\s*(?:\(\s*(\w+)\s*\)|(\w+))?\s*(?://.*|/\*.*)?")
-#: The factor of `#pragma unroll` without one: loops of known length are fully unrolled up to it.
+#: The factor of `#pragma unroll` without a number: loops of known length are fully unrolled up to it.
 _WHOLE: Final = b"16"
 
 
 def device_part(source: bytes, *, for_gcc: bool) -> bytes:
-    """The device part of a HIP source; as many lines as it had. Refused (guard `parse`) for zero bytes in it."""
+    """Return the device part of a HIP source, with the same number of lines. Refused (guard `parse`) for zero bytes."""
     if b"\0" in source:
         raise Refused("parse", "the source holds a zero byte")
     root = _PARSER.parse(source).root_node
@@ -62,13 +62,13 @@ def device_part(source: bytes, *, for_gcc: bool) -> bytes:
 
 
 def kernel_names(source: bytes) -> tuple[str, ...]:
-    """The names of all functions that are declared `__global__`."""
+    """Return the names of all functions declared `__global__`."""
     found = re.findall(rb"__global__[^;{}=]*?(\w+)\s*\((?!\s*\d)[^;{}]*?\)\s*[;{]", source)
     return tuple(sorted({name.decode() for name in found}))
 
 
 def _host_nodes(node: tree_sitter.Node, source: bytes, marks: re.Pattern[bytes]) -> Iterator[tree_sitter.Node]:
-    """The nodes to leave out of the top level: in namespaces and conditional parts too, never in a class."""
+    """Return the nodes to remove, also within namespaces and conditional parts, but never in a class."""
     for child in node.children:
         text = source[child.start_byte : child.end_byte]
         if child.type == "preproc_include":
@@ -109,7 +109,7 @@ def _body_start(node: tree_sitter.Node) -> int:
 
 
 def _device_macros(root: tree_sitter.Node, source: bytes) -> re.Pattern[bytes]:
-    """The words that mark a function as the device's: HIP's own, and macros of this file that stand for them."""
+    """Return the words that mark a function as device code: HIP's own, and macros of this file that stand for them."""
     names = [
         source[name.start_byte : name.end_byte]
         for node in _all(root, "preproc_def")
@@ -129,7 +129,7 @@ def _numbers(root: tree_sitter.Node, source: bytes) -> Iterator[tuple[bytes, byt
 
 
 def _unrolling(root: tree_sitter.Node, source: bytes, numbers: dict[bytes, bytes]) -> Iterator[tuple[int, int, bytes]]:
-    """`#pragma unroll` as g++ reads it, which passes over HIP's own word."""
+    """Return `#pragma unroll` in the form that g++ understands, because it ignores HIP's form."""
     for node in _all(root, "preproc_call"):
         text = source[node.start_byte : node.end_byte]
         match = re.fullmatch(rb"\s*#\s*pragma\s+(unroll|nounroll)\b(.*?)\s*", text, re.DOTALL)
@@ -156,7 +156,7 @@ def _changed(source: bytes, changes: list[tuple[int, int, bytes]]) -> bytes:
     at = 0
     for start, end, text in sorted(changes):
         if start < at:
-            continue  # lies in what is left out already
+            continue  # inside a node that is already removed
         pieces += [source[at:start], text]
         at = end
     return b"".join([*pieces, source[at:]])
@@ -165,12 +165,12 @@ def _changed(source: bytes, changes: list[tuple[int, int, bytes]]) -> bytes:
 _INCLUDE: Final = Path(__file__).with_name("include")
 _SOURCE: Final = "kernel.cpp"
 _WARNINGS: Final = "warnings.txt"
-#: The best that a user would build with, but for contraction: a compiler joins a product and a sum into one operation
-#: in some copies of an unrolled loop and not in others (g++ 12 does), and then no unrolled loop keeps the bits.
+#: The best optimization that a user would choose, but without contraction: a compiler may fuse a product and a sum in
+#: only some copies of an unrolled loop (g++ 12 does), so unrolled loops would not be bit-exact.
 BEST_FLAGS: Final = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
-#: Alignment of code, the same for every build, so that no candidate is faster because of its placement.
+#: Code alignment, the same for every build, so that no candidate is faster because of its placement.
 ALIGNMENT_FLAGS: Final = ("-falign-functions=64", "-falign-loops=32")
-#: Flags that let the target judge the object and lay it out.
+#: Flags that let the target inspect the object and place it in a layout.
 _OWN_FLAGS: Final = (
     *("-fno-exceptions", "-fno-rtti", "-fno-pie", "-fno-stack-protector", "-fno-asynchronous-unwind-tables"),
     *("-fno-threadsafe-statics", "-ffunction-sections", "-fdata-sections", "-fno-common", "-fno-ident"),
@@ -185,8 +185,8 @@ _CALL_LIMIT_NS: Final = 20_000_000_000
 class CpuTarget:
     """Builds and runs kernels on this machine's processor.
 
-    `compiler` is a name on PATH, null for the first of c++, g++ and clang++. `flags` are the user's; those of alignment
-    are always added. A call that takes more than `call_limit_ns` of CPU time is given up.
+    `compiler` is a name on PATH, null for the first of c++, g++ and clang++. `flags` are the user's; the alignment
+    flags are always added. A call is aborted after `call_limit_ns` of CPU time.
     """
 
     compiler: str | None = None
@@ -198,11 +198,11 @@ class CpuTarget:
     wavefront_size: ClassVar[int] = 64
 
     def build(self, source: bytes, kernel: str, parameters: Sequence[Parameter], layout: Layout, folder: Path) -> Build:
-        """Compile the source's device part alone, judge the object, and link it as the layout's seed says.
+        """Compile only the source's device part, check the object, and link it in the layout of its seed.
 
-        The object is cached in `folder` by content, so that other layouts of the same source only need linking.
-        `resources` are `lds_bytes`, `writable_bytes` (data that outlive a call) and `code_bytes`. Refused with guard
-        `compile`, `parse`, `symbols`, `constructors` or `resources`; UsageError when there is no compiler.
+        The object is cached in `folder` by content, so other layouts of the same source are only linked again.
+        `resources` are `lds_bytes`, `writable_bytes` (data that persist between calls) and `code_bytes`. Refused with
+        guard `compile`, `parse`, `symbols`, `constructors` or `resources`; UsageError if there is no compiler.
         """
         compiler = find_compiler(self.compiler)
         if len(source) > _MOST_SOURCE_BYTES:
@@ -230,7 +230,7 @@ class CpuTarget:
 
     @contextmanager
     def start(self, build: Build) -> Iterator[CpuWorker]:
-        """A worker for the build; its process is started by its first call and gone at the end."""
+        """Return a worker for the build; its process is started by its first call and ended with the context."""
         flush = _flush(find_compiler(self.compiler))
         worker = CpuWorker(build.artefact, build.resources["parameters"], self.call_limit_ns, flush)
         try:
@@ -243,13 +243,13 @@ class CpuTarget:
 
 
 def _translation_unit(source: bytes, kernel: str, compiler: Compiler) -> bytes:
-    """The device part with the way into the kernel behind it. The header comes first, whether it is included or not."""
+    """Return the device part, followed by the kernel's entry point. The header is always put first."""
     device = device_part(source, for_gcc=not compiler.is_clang)
     return b"".join([b"#include <hip/hip_runtime.h>\n#line 1\n", device, f"\nAACO_KERNEL({kernel})\n".encode()])
 
 
 def _compile(compiler: Compiler, text: bytes, flags: Sequence[str], home: Path) -> tuple[str, ...]:
-    """The warnings; kept next to the object, which is whole when it is there."""
+    """Return the warnings; they are stored next to the object, which is complete if they exist."""
     made, told = home / KERNEL_OBJECT, home / _WARNINGS
     if made.is_file():
         return tuple(told.read_text().splitlines())

@@ -1,11 +1,10 @@
-"""The confined process that a kernel runs in, seen from outside: started, called, timed and ended here.
+"""The confined process of a kernel, seen from outside: it is started, called, timed and ended here.
 
-What the process says of itself is not believed where it can be read from outside: its CPU time is the operating
-system's account of it, read before the request and after the outputs were taken, so that work put off until after the
-answer is counted; its outputs and the canaries around them are read from the shared memory; its threads are counted.
-A call is two requests: one that makes the process's memory what it was before the first call, outside the time that is
-measured, and one that runs the kernel.
-`native/worker.c` is the other end.
+Nothing that the process reports is trusted if it can be read from outside: its CPU time comes from the operating
+system, read before the request and after the outputs were taken, so that work deferred until after the answer is
+counted; its outputs and canaries are read from the shared memory; its threads are counted. A call consists of two
+requests: an untimed one that restores the process's memory to its state before the first call, and one that runs the
+kernel. `native/worker.c` is the other end.
 """
 
 import ctypes
@@ -39,17 +38,17 @@ _REQUEST: Final = struct.Struct(f"=QII3I3IIIII{8 * _MOST_ARGUMENTS}s")
 _REPLY: Final = struct.Struct("=QIIIIQII")
 _PREPARE, _GO = 1, 2
 _DONE, _FAULT, _SHUT_IN, _PREPARED = 1, 2, 3, 4
-#: `si_code` of a fault that the machine names no address for (SI_KERNEL).
+#: `si_code` of a fault without an address (SI_KERNEL).
 _NO_ADDRESS: Final = 0x80
-#: Address space beside the buffers: the program, the C library, stacks for 1024 work-items.
+#: Address space in addition to the buffers: the program, the C library, stacks for 1024 work-items.
 _MEMORY_BYTES: Final = 512 << 20
 _START_NS: Final = 10_000_000_000
 _END_SECONDS: Final = 20
-#: Seconds of the clock for each second of CPU time: ends only what waits forever, however busy the machine is.
+#: Wall-clock seconds per second of CPU time: only ends processes that hang, however busy the machine is.
 _PATIENCE: Final = 60
 _LOOK_MS: Final = 50
-#: CPU time that a waiting process may use between two calls. It is at rest and uses none; this allows for the
-#: system's own accounting.
+#: CPU time that a waiting process may use between two calls. It sleeps and uses none; this allows for the system's own
+#: accounting.
 MOST_IDLE_NS: Final = 1_000_000
 _STEPS: Final = {
     **{1: "be tied to its parent", 2: "read its setup", 3: "map its buffers", 4: "close descriptors"},
@@ -61,7 +60,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Confinement:
-    """The confinement of the process, for the record. Limits and the filter of system calls are always there."""
+    """The confinement of the process, for the record. The limits and the system-call filter are always active."""
 
     namespaces: bool
     other_user: bool
@@ -110,14 +109,14 @@ class _Process:
             raise UsageError(
                 f"the kernel's process could not {_STEPS.get(failed, failed)}: {os.strerror(error_number)}"
             )
-        # The filter is in place: this is answered from behind it.
+        # The filter is installed before this answer.
         _, kind, *_, error_number, _ = _REPLY.unpack(self._hear(_REPLY.size, _START_NS))
         if kind != _SHUT_IN:
             raise UsageError(f"no kernel is run here: the seccomp filter was refused ({os.strerror(error_number)})")
         return Confinement(bool(namespaces & 1), not namespaces & 2)
 
     def _hear(self, size: int, limit_ns: int) -> bytes:
-        """The next message of that size, within so much CPU time of the child, `_PATIENCE` times that of the clock."""
+        """Receive the next message of that size within the child's CPU time, or `_PATIENCE` times that by the clock."""
         began = time.clock_gettime_ns(self.clock)
         deadline = time.monotonic_ns() + _PATIENCE * limit_ns
         watched = select.poll()
@@ -134,7 +133,7 @@ class _Process:
         return answer
 
     def _ended(self) -> Refused | UsageError:
-        """The reason that the process is gone."""
+        """Return the reason why the process ended."""
         status = self.child.wait(_END_SECONDS)
         if status == -signal.SIGSYS:
             return Refused("processes", "it made a call of the operating system, which ended it")
@@ -145,7 +144,7 @@ class _Process:
         return Refused("result", f"its process ended by itself with status {status} before it answered")
 
     def run(self, call: Call, limit_ns: int, flush: Callable[[int, int], None]) -> Execution:
-        """One call; see CpuWorker.run."""
+        """Make one call; see CpuWorker.run."""
         buffers = self.buffers
         idle = time.clock_gettime_ns(self.clock) - self.last_ns
         if idle > MOST_IDLE_NS:
@@ -169,10 +168,10 @@ class _Process:
         return Execution(outputs, self.last_ns - began, poison, before=old)
 
     def _used_ns(self, limit_ns: int) -> int:
-        """The process's CPU time once it waits for the next request.
+        """Return the process's CPU time once it waits for the next request.
 
-        Of a process that still runs on another processor the system's account is as old as its last tick, milliseconds:
-        read then, a call would seem to have taken nothing, and the next one too much.
+        While a process still runs on another CPU, the system's accounting is milliseconds old, from the last tick: a
+        call would seem to have taken no time, and the next one too much.
         """
         deadline = time.monotonic_ns() + _PATIENCE * limit_ns
         while True:
@@ -195,7 +194,7 @@ class _Process:
         return len(arguments), values
 
     def _ask(self, kind: int, call: Call) -> int:
-        """Send a request; the number that its answer is to bring back."""
+        """Send a request; return the number that its answer must contain."""
         nonce = secrets.randbits(64)
         launch, given = call.launch, call.circumstances
         count, values = self._arguments(call.arguments)
@@ -207,7 +206,7 @@ class _Process:
         return nonce
 
     def _judge(self, limit_ns: int, nonce: int, wanted: int) -> None:
-        """Receive the answer; Refused for every fault in it."""
+        """Receive the answer; Refused for any error in it."""
         echoed, kind, control, lds_overrun, number, address, detail, sites_met = _REPLY.unpack(
             self._hear(_REPLY.size, limit_ns)
         )
@@ -237,7 +236,7 @@ class _Process:
         return Refused("result", f"its process got {signal.Signals(number).name}")
 
     def end(self) -> None:
-        """Kill the process and its group, wait for it, give the memory back."""
+        """Kill the process and its group, wait for it, and release the memory."""
         self.channel.close()
         self.child.kill()
         self.child.wait()
@@ -246,10 +245,10 @@ class _Process:
 
 
 class CpuWorker:
-    """Runs one build's kernel. A process is started at the first call, and for each other set of buffers a fresh one.
+    """Runs one build's kernel. The first call starts a process, and each other set of buffers starts a fresh one.
 
-    `call_limit_ns` is the CPU time after which a call is given up. `load_ns` and `first_call_ns` are of the newest
-    process: from its start until it could be called (by the clock), and its first call (CPU time), null before it.
+    A call is aborted after `call_limit_ns` of CPU time. `load_ns` and `first_call_ns` belong to the newest process: the
+    wall-clock time from its start until it was ready, and the CPU time of its first call; null before it.
     """
 
     def __init__(self, program: Path, parameters: int, call_limit_ns: int, flush: Callable[[int, int], None]) -> None:
@@ -266,15 +265,15 @@ class CpuWorker:
 
     @property
     def pid(self) -> int | None:
-        """The number of the process; null before the first call and after a refusal."""
+        """The process number; null before the first call and after a refusal."""
         return None if self._process is None else self._process.child.pid
 
     def run(self, call: Call) -> Execution:
-        """One call: memory made new, contents written, caches flushed, kernel run, outputs and canaries read.
+        """Make one call: reset memory, write contents, flush caches, run the kernel, read outputs and canaries.
 
-        `duration_ns` is the CPU time that the process used from the request until its outputs were taken.
-        Refused with the guard that the kernel ran into; the process is gone then, and the next call starts another.
-        UsageError when the call does not fit the kernel or the target, or the process cannot be shut in.
+        `duration_ns` is the CPU time that the process used from the request until its outputs were taken. Raises
+        Refused with the guard that the kernel violated; the process is then gone, and the next call starts another.
+        Raises UsageError if the call does not fit the kernel or the target, or the process cannot be confined.
         """
         buffers = tuple(one for one in call.arguments if isinstance(one, Buffer))
         items = math.prod(call.launch.block)
@@ -314,7 +313,7 @@ class CpuWorker:
 
 
 def argument_bytes(scalar: Scalar) -> bytes:
-    """A value as a kernel takes it, in 8 bytes."""
+    """Encode a value as a kernel argument, in 8 bytes."""
     value: bytes = np.dtype(scalar.dtype).type(scalar.value).tobytes()
     return value.ljust(8, b"\0")
 
@@ -336,7 +335,7 @@ def _spawn(program: Path, channel: int, descriptors: Sequence[int]) -> "subproce
 
 
 def _rests(status: bytes) -> tuple[bytes, int]:
-    """From a process's `/proc/PID/status`: the letter of its state, and how often it has gone to sleep by itself."""
+    """Return the state letter and the number of voluntary context switches from a process's `/proc/PID/status`."""
     state, count = status.partition(b"\nState:\t")[2][:1], status.partition(b"\nvoluntary_ctxt_switches:\t")[2]
     return state, int(count.partition(b"\n")[0] or 0)
 

@@ -1,5 +1,5 @@
-"""Emulation of a kernel's real machine code, instruction by instruction: results and instruction counts, never time.
+"""Emulate a kernel's real machine code, instruction by instruction: results and instruction counts, never time.
 
-`target` builds and starts it and talks to the confined process, in which `driver` runs. `program` does what a GPU's
-driver and command processor do before the first instruction.
+`target` builds it, starts the confined process that runs `driver`, and communicates with it. `program` does the work of
+a GPU's driver and command processor before the first instruction.
 """

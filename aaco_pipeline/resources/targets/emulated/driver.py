@@ -1,12 +1,12 @@
-"""The process that emulates: it drives the instruction emulator of a tinygrad checkout, one workgroup after another.
+"""The emulating process: it drives the instruction emulator of a tinygrad checkout, one workgroup after another.
 
-What an instruction does is the checkout's (`test/mockgpu/amd`, MIT); memory, registers at the start, the order of
-wavefronts and the counts are ours. Commands come as lines of JSON on standard input, answers leave on a pipe of their
-own (`process` is the other end). Before it runs a kernel the process shuts itself in: the emulator gives a kernel's
-addresses to the host as they are.
+The checkout (`test/mockgpu/amd`, MIT) implements the instructions; memory, initial registers, wavefront order and
+counts are implemented here. Commands arrive as lines of JSON on standard input, answers leave on a separate pipe
+(`process` is the other end). The process confines itself before it runs a kernel: the emulator passes a kernel's
+addresses to the host unchanged.
 
-LDS writes and atomics there touch the addresses of lanes that are switched off. Here those lanes are given the address
-of one that is on, for the length of the instruction, so that what they hold by then faults nobody.
+The emulator's LDS writes and atomics also access the addresses of inactive lanes. Here those lanes temporarily get the
+address of an active lane, so that stale values in them cannot cause a fault.
 """
 
 import base64
@@ -24,7 +24,7 @@ from typing import Any, Final, TextIO
 PAGE: Final = mmap.PAGESIZE
 _PROTECT_NONE, _PROTECT_READ, _PROTECT_WRITE = 0, 1, 2
 _EXEC_LO: Final = 126
-#: The checkout's name of an architecture, and the instruction that ends its programs.
+#: The checkout's name for an architecture, and the instruction that ends its programs.
 _ARCHITECTURES: Final = {
     "gfx950": ("cdna", 0xBF810000),
     "gfx942": ("cdna", 0xBF810000),
@@ -45,11 +45,11 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class Lacking(Exception):
-    """The emulator cannot do it; the kernel is not to blame."""
+    """The emulator does not support this; the kernel is not at fault."""
 
 
 class Memory:
-    """Bytes between two inaccessible pages, ending at the second; `poison` fills the rest."""
+    """Bytes between two inaccessible pages, ending at the second one; `poison` fills the rest."""
 
     def __init__(self, size: int, *, poison: int, alignment: int = 4) -> None:
         held = -(-max(size, 1) // alignment) * alignment
@@ -76,7 +76,7 @@ class Memory:
         ctypes.memset(self.address, byte, self.size)
 
     def is_whole(self) -> bool:
-        """Return whether the bytes before and after, as far as the pages reach, are unchanged."""
+        """Return whether the bytes before and after it, up to the page boundaries, are unchanged."""
         before = ctypes.string_at(self._base + PAGE, self._before)
         after = ctypes.string_at(self.address + self.size, self._after)
         return before + after == bytes([self._poison]) * (self._before + self._after)
@@ -90,7 +90,7 @@ class Memory:
 
 
 class Emulator:
-    """The parts of a tinygrad checkout that are used, by their names there. Lacking where one is missing."""
+    """The parts of a tinygrad checkout that are used, by their names there. Lacking if one is missing."""
 
     def __init__(self, architecture: str) -> None:
         try:
@@ -107,7 +107,8 @@ class Emulator:
         except (ImportError, AttributeError, KeyError, OSError, RuntimeError) as error:
             raise Lacking(f"this checkout of tinygrad cannot be driven: {type(error).__name__}: {error}") from error
         self.name, end = _ARCHITECTURES[architecture]
-        # The compiler that makes host code of instructions is loaded with the first of them, while it can be.
+        # The compiler that turns instructions into host code is loaded with the first one, while this is still
+        # possible.
         self.wave(1, 64, 0, 0)
         first = ctypes.create_string_buffer(end.to_bytes(4, "little") + bytes(16))
         self.compiled(ctypes.addressof(first), self.name)
@@ -115,7 +116,7 @@ class Emulator:
     def wave(self, lanes: int, size: int, scratch: int, number: int) -> Any:
         state = self._wave(lanes, size)
         state._write_sgpr(self._stride_register, scratch)
-        # HW_ID, by which a wavefront can tell its number in its workgroup.
+        # HW_ID, from which a wavefront can read its number in its workgroup.
         state._write_sgpr(self._registers - 16 + 4, (number & 0xF) | ((number & 0x3) << 4))
         return state
 
@@ -140,7 +141,7 @@ class Kernel:
         self._where = ctypes.c_int64.from_buffer(mmap.mmap(given["progress"], 8))
 
     def run(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """One launch: memory made again, outputs and local memory poisoned, wavefronts in the order given."""
+        """Run one launch: reset memory, poison outputs and LDS, run the wavefronts in the given order."""
         poison = int(given["poison"])
         for offset, size in self._given["writable"]:
             self._memory.write(self._image[offset : offset + size], offset)
@@ -208,11 +209,11 @@ class Kernel:
             waves.reverse()
         waiting = waves
         while waiting:
-            # Every wavefront goes on to its next barrier or its end, one after another.
+            # Each wavefront runs to its next barrier or its end, one after another.
             waiting = [wave for wave in waiting if self._to_barrier(wave[0], wave[1])]
 
     def _to_barrier(self, state: Any, places: Sequence[ctypes.c_uint64]) -> bool:
-        """Run a wavefront until it waits at a barrier; False when it has ended."""
+        """Run a wavefront until it waits at a barrier; False if it has ended."""
         known, counts, where, base, end = self._known, self._counts, self._where, self._base, self._emulator.end
         while True:
             at = state.pc
@@ -300,7 +301,7 @@ def _all_on(state: Any) -> bool:
 
 
 def _address_register(instruction: Any) -> tuple[int, bool] | None:
-    """First VGPR of the address (True: a pair) of an instruction that the checkout also runs for lanes that are off."""
+    """Return the first VGPR of the address (True: a pair) of an instruction that also runs for inactive lanes."""
     name, kind = _name(instruction), type(instruction).__name__
     is_lds = kind == "DS"
     if not (is_lds and "PERMUTE" not in name and "SWIZZLE" not in name) and "ATOMIC" not in name:
@@ -329,7 +330,7 @@ def _class(instruction: Any) -> str:
 
 
 def serve(commands: TextIO, answers: TextIO) -> None:
-    """Answer every command by one line, until the input ends or a command fails."""
+    """Answer every command with one line, until the input ends or a command fails."""
     kernel: Kernel | None = None
     emulator: Emulator | None = None
     for line in commands:
@@ -352,7 +353,7 @@ def serve(commands: TextIO, answers: TextIO) -> None:
 
 
 def _shut_in(given: Mapping[str, Any]) -> list[str]:
-    """Confine this process to its memory and readable files; return what the kernel would not grant."""
+    """Confine this process to its memory and readable files; return what the kernel did not grant."""
     from aaco_pipeline.resources.confinement import sandbox
 
     readable = [*sandbox.imported_from(), *(Path(one) for one in given["readable"])]
@@ -364,7 +365,7 @@ def _shut_in(given: Mapping[str, Any]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Bind this process to its parent's life, and serve."""
+    """Bind this process to the life of its parent, and serve."""
     from aaco_pipeline.resources.confinement import sandbox
 
     answers, parent = map(int, arguments)

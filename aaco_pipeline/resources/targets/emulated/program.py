@@ -1,8 +1,8 @@
-"""A linked code object as a loader leaves it in memory, and what a launch puts into registers and arguments.
+"""A linked code object as a loader places it in memory, and the initial registers and arguments of a launch.
 
-By the "User Guide for AMDGPU Backend" of LLVM (https://llvm.org/docs/AMDGPUUsage.html): kernel descriptor, initial
-kernel execution state, metadata of code objects 4 and 5; and the HSA standard's kernel dispatch packet. What a driver
-and the command processor do on a GPU is done here, for an emulator that knows instructions and nothing else.
+Implements the "User Guide for AMDGPU Backend" of LLVM (https://llvm.org/docs/AMDGPUUsage.html): kernel descriptor,
+initial kernel execution state, metadata of code objects 4 and 5; and the HSA standard's kernel dispatch packet. This
+replaces the work of a driver and a command processor, because the emulator only executes instructions.
 """
 
 import struct
@@ -18,7 +18,7 @@ from aaco_pipeline.resources.toolchains.amdgpu.code_object import CodeObject, Ke
 
 _MOST_IMAGE_BYTES: Final = 64 << 20
 _PACKET: Final = struct.Struct("<HHHHHHIIIIIQQQQ")
-#: Bits of a descriptor's properties, in the order of the registers that they ask for, and how many each takes.
+#: Property bits of a descriptor, in the order of the registers that they request, with the number of registers.
 _USER_REGISTERS: Final = (
     ("private segment buffer", 4),
     ("dispatch packet", 2),
@@ -29,17 +29,17 @@ _USER_REGISTERS: Final = (
     ("private segment size", 1),
 )
 _GROUP_BITS: Final = (1 << 7, 1 << 8, 1 << 9)
-#: Both kinds of denormals kept, rounding to the nearest: what HIP compiles for. FLOAT_MODE of COMPUTE_PGM_RSRC1.
+#: FLOAT_MODE of COMPUTE_PGM_RSRC1: keep both kinds of denormals, round to nearest, as HIP compiles code for.
 _FLOAT_MODE: Final = 0xF0
 
 
 @dataclass(frozen=True)
 class Program:
-    """A kernel in memory. Offsets are from the beginning of `image`; `writable` are (offset, bytes) of its variables.
+    """A kernel in memory. Offsets are from the start of `image`; `writable` has (offset, bytes) of its variables.
 
-    `code` is where instructions may be. `user_registers` says what the first SGPRs hold, one name a register:
-    `arguments.0` is the low half of the address of the arguments, `packet.0` that of the dispatch packet, null is 0.
-    The workgroup's numbers follow, of the dimensions that `group_registers` has.
+    `code` is the range that may contain instructions. `user_registers` names the content of the first SGPRs, one name
+    per register: `arguments.0` is the low half of the arguments' address, `packet.0` that of the dispatch packet, null
+    is 0. The workgroup's numbers follow, for the dimensions in `group_registers`.
     """
 
     image: bytes
@@ -53,7 +53,7 @@ class Program:
 
 
 def read_program(data: bytes, kernel: str) -> Program:
-    """The program of one kernel. NotEmulated where it needs more than is done here; CodeObjectError for other bytes."""
+    """Load the program of one kernel. NotEmulated if it needs unsupported features; CodeObjectError if malformed."""
     code = CodeObject(data)
     stated = code.kernel(kernel)
     placed = [one for one in code.sections if one.address]
@@ -69,7 +69,7 @@ def read_program(data: bytes, kernel: str) -> Program:
     function = code.symbols_by_name.get(stated.symbol)
     if function is None or function.section is None:
         raise NotEmulated(f"the code object has a kernel {stated.symbol} and no code of it")
-    text = code.sections[function.section]  # with the functions that it calls
+    text = code.sections[function.section]  # including the functions that it calls
     (entry,) = struct.unpack_from("<q", code.content(descriptor), 16)
     _, first, second, properties, preloaded = struct.unpack_from("<IIIHH", code.content(descriptor), 44)
     if stated.dynamic_stack:
@@ -95,7 +95,7 @@ _LOADERS: Final = (".dynamic", ".relro_padding")
 
 
 def _user_registers(properties: int, preloaded: int) -> tuple[str | None, ...]:
-    """Initial user registers by the kernel's properties. Arguments are not preloaded: the kernel loads them."""
+    """Return the initial user registers by the kernel's properties. The kernel itself loads its arguments."""
     names: list[str | None] = []
     for bit, (what, count) in enumerate(_USER_REGISTERS):
         if not properties >> bit & 1:
@@ -112,9 +112,9 @@ def _user_registers(properties: int, preloaded: int) -> tuple[str | None, ...]:
 
 
 def argument_bytes(program: Program, call: Call) -> tuple[bytes, list[tuple[int, int]]]:
-    """The argument segment of a call, and where the addresses of its buffers belong: (offset, buffer's number).
+    """Return the argument segment of a call, and the positions of buffer addresses: (offset, buffer number).
 
-    NotEmulated for a hidden argument that stands for a service of the runtime (printing, allocating, queues).
+    Raises NotEmulated for a hidden argument of a runtime service (printing, allocation, queues).
     """
     kernel, content, addresses = program.kernel, bytearray(program.kernel.kernarg_bytes), list[tuple[int, int]]()
     stated = [one for one in kernel.arguments if not one.kind.startswith("hidden_")]
@@ -143,7 +143,7 @@ def argument_bytes(program: Program, call: Call) -> tuple[bytes, list[tuple[int,
 
 
 def dispatch_packet(program: Program, launch: Launch) -> bytes:
-    """The packet by which HSA launches a kernel, without addresses: older device libraries read its sizes."""
+    """Return HSA's dispatch packet, without addresses: older device libraries read its sizes."""
     items = [groups * size for groups, size in zip(launch.grid, launch.block, strict=True)]
     return _PACKET.pack(
         *(2, _dimensions(launch), *launch.block, 0, *items),
@@ -156,7 +156,7 @@ def _hidden(kind: str, launch: Launch) -> int:
     by_dimension: Mapping[str, Callable[[int], int]] = {
         "block_count": lambda at: launch.grid[at],
         "group_size": lambda at: launch.block[at],
-        "remainder": lambda at: 0,  # a HIP launch has whole workgroups alone
+        "remainder": lambda at: 0,  # a HIP launch has only complete workgroups
         "global_offset": lambda at: 0,
     }
     if name in by_dimension and dimension in ("x", "y", "z"):

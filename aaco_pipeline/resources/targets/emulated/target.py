@@ -1,6 +1,6 @@
 """The target `amd-emulated`: a real AMD code object, and a fresh confined process that emulates it, without time.
 
-The process is `driver`, and everything it returns is checked here: a stranger's kernel ran in it.
+The process runs `driver`. Everything it returns is checked here, because it ran untrusted code.
 """
 
 import base64
@@ -38,17 +38,17 @@ _CPU_SECONDS: Final = 120
 _MOST_ANSWER_BYTES: Final = 256 << 20
 _MOST_TOLD: Final = 400
 _ENDING_SECONDS: Final = 20.0
-#: Instructions of wavefronts that one launch may take: some seconds of the emulator's time.
+#: Instructions that one launch's wavefronts may execute: some seconds of the emulator's time.
 MOST_INSTRUCTIONS: Final = 1_000_000
-#: Not the pattern of a float that a kernel could mean, nor of a small integer; the second is the first's opposite.
+#: Bit patterns that are neither a meaningful float nor a small integer; the second is the complement of the first.
 _POISONS: Final = (0xA5, 0x5A)
 _INSTRUCTION_CLASSES: Final = ("scalar", "vector", "matrix", "scalar_memory", "vector_memory", "lds", "control")
 
 
 class EmulatorProcess:
-    """A confined process of `driver`, or of another program that speaks as it does, with one kernel loaded.
+    """A confined process of `driver`, or of another program with the same protocol, with one kernel loaded.
 
-    After the first refusal it is gone, and refuses again. `instructions` are those of the last call, by class.
+    The first refusal ends it, and all later calls are refused. `instructions` counts those of the last call, by class.
     """
 
     def __init__(self, process: AnsweringProcess, seconds: float) -> None:
@@ -60,7 +60,7 @@ class EmulatorProcess:
         self.unconfined: tuple[str, ...] = ()
 
     def open(self, architecture: str, readable: Sequence[Path]) -> None:
-        """Have it load the emulator and shut itself in. UnavailableError where it cannot be used."""
+        """Load the emulator and confine the process. UnavailableError if it cannot be used."""
         try:
             answer = self._ask(
                 "open",
@@ -79,7 +79,7 @@ class EmulatorProcess:
         self.unconfined = tuple(said)
 
     def load(self, program: Program, image: Path) -> None:
-        """Give it a kernel; `image` is a file with the program's image, which it may read."""
+        """Load a kernel; `image` is a file with the program's image, which the process may read."""
         image.write_bytes(program.image)
         self._program = program
         self._ask(
@@ -97,11 +97,11 @@ class EmulatorProcess:
         )
 
     def run(self, call: Call) -> Execution:
-        """One call, as `optimization.targets.Worker` describes it; NotEmulated where the emulator cannot tell."""
+        """Make one call, as described by `optimization.targets.Worker`; NotEmulated if it is not supported."""
         return self.emulate(call, backwards=False)
 
     def emulate(self, call: Call, *, backwards: bool) -> Execution:
-        """The same with workgroups and their wavefronts in the order of their numbers, or `backwards`."""
+        """Make one call with workgroups and their wavefronts in numerical order, or `backwards`."""
         if self._program is None:
             raise ValueError("no kernel is loaded")
         poison = _POISONS[backwards]
@@ -209,7 +209,7 @@ class EmulatorProcess:
         self.end()
 
     def end(self) -> None:
-        """Kill it and all that it started, and see it gone."""
+        """Kill it and all processes that it started, and wait until they are gone."""
         with suppress(ProcessLookupError):
             os.killpg(self.channel.process.pid, signal.SIGKILL)
         self.channel.process.wait(_ENDING_SECONDS)
@@ -219,10 +219,10 @@ class EmulatorProcess:
 def started(
     command: Sequence[str], environment: Mapping[str, str], architecture: str, readable: Sequence[Path], seconds: float
 ) -> Iterator[EmulatorProcess]:
-    """A fresh confined process of `command`, which gets its numbers as arguments and is opened for `architecture`.
+    """Start a fresh confined process of `command`, which gets its descriptors as arguments, for `architecture`.
 
-    `environment` is all that it has of one, beside a home and a folder for temporary files that go with it. An answer
-    may take `seconds`. UnavailableError when it cannot be started, or says that it cannot be used.
+    `environment` is complete except for temporary home and scratch folders. An answer may take `seconds`. Raises
+    UnavailableError if it cannot be started or reports that it cannot be used.
     """
 
     def with_descriptors(answers: int, _: int) -> tuple[str, ...]:
@@ -277,9 +277,9 @@ def _values(result: object, buffer: Buffer) -> Content:
     return np.frombuffer(content, dtype=dtype).copy()
 
 
-#: In the order in which one is taken. The emulator knows the instructions of gfx950, and those of gfx942 among them.
+#: In order of preference. The emulator implements gfx950, whose instructions include those of gfx942.
 ARCHITECTURES: Final = ("gfx950", "gfx942")
-#: Longest time for an answer by the clock; its computation is limited in CPU time, and the host may be busy.
+#: Longest wall-clock time for an answer; its computation is limited in CPU time, and the host may be busy.
 DEADLINE_SECONDS: Final = 7_200.0
 
 
@@ -287,8 +287,8 @@ DEADLINE_SECONDS: Final = 7_200.0
 class EmulatedTarget:
     """One architecture, the toolchain that compiles for it, and the emulator that runs the result.
 
-    `flags` are the user's own. What a build computes here says what the instructions mean to the emulator: a division,
-    a root, an exponential are the host's, and their last bits need not be a GPU's.
+    `flags` are the user's own. Results show what the emulator computes: divisions, roots and exponentials are the
+    host's, and their last bits may differ from a GPU's.
     """
 
     emulator: Emulator
@@ -305,7 +305,7 @@ class EmulatedTarget:
         return f"emulated {self.architecture} ({self.emulator.name})"
 
     def build(self, source: bytes, kernel: str, parameters: Sequence[Parameter], layout: Layout, folder: Path) -> Build:
-        """The code object of a source; a layout changes nothing of it. Refused (guards `compile`, `kernel`)."""
+        """Return a source's code object; layouts do not change it. Refused (guards `compile`, `kernel`)."""
         folder.mkdir(parents=True, exist_ok=True)
         built = compile_kernel(self.toolchain, source, kernel, self.architecture, folder, flags=self.flags)
         return Build(
@@ -321,7 +321,7 @@ class EmulatedTarget:
 
     @contextmanager
     def start(self, build: Build) -> Iterator[EmulatorProcess]:
-        """A fresh confined process with the build loaded. NotEmulated where the emulator cannot load it."""
+        """Return a fresh confined process with the build loaded. NotEmulated if the emulator cannot load it."""
         program = read_program(build.artefact.read_bytes(), build.kernel)
         with tempfile.TemporaryDirectory(prefix="aaco-emulated-") as name:
             folder, emulator = Path(name), self.emulator
@@ -333,9 +333,9 @@ class EmulatedTarget:
 
 
 def emulated_target(folder: Path, *, flags: Sequence[str] = ()) -> EmulatedTarget | NoEmulator:
-    """The user's emulator with the first architecture that a compiler here makes code for, or why there is none.
+    """Return the user's emulator with the first architecture that a local compiler supports, or the reason for none.
 
-    `folder` is the caller's, and takes what is compiled. Nothing is emulated yet.
+    `folder` belongs to the caller and receives compiled files. Nothing is emulated yet.
     """
     emulator = find_emulator()
     if isinstance(emulator, NoEmulator):

@@ -1,1 +1,1 @@
-"""The targets `cuda` and `amd`: device code alone is built, and launched from a fresh process over the driver's API."""
+"""The targets `cuda` and `amd`: only device code is built; a fresh process launches it with the driver's API."""

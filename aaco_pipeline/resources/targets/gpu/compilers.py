@@ -1,6 +1,6 @@
-"""Compile device code under limits, and read which kernels and machine code the code object holds.
+"""Compile device code with limits, and read the kernels and the machine code of the code object.
 
-What an AMD code object states of its kernels is read by `aaco_pipeline.resources.toolchains.amdgpu.code_object`.
+`aaco_pipeline.resources.toolchains.amdgpu.code_object` reads the metadata of AMD code objects.
 """
 
 import hashlib
@@ -19,18 +19,18 @@ from aaco_pipeline.resources import elf
 from aaco_pipeline.resources.toolchains.limited import Limits, Reach, ending, parts_of, run_limited
 
 _LOCAL_DATA: Final = (".nv.shared", ".lds")
-#: Symbols that ptxas puts into every object and no code calls.
+#: Symbols that ptxas puts into every object and that no code calls.
 _RESERVED: Final = re.compile(r"\.nv\.reservedSmem\.|__nv_reservedSMEM_")
 #: Symbols that clang keeps in every AMDGPU code object.
 _OF_THE_COMPILER: Final = re.compile(r"__hip_cuid_|_DYNAMIC$")
-#: Arguments that a kernel for AMD GPUs has where it prints or asserts, and where it allocates: named in its metadata.
+#: Metadata names of arguments that an AMD kernel has if it prints, asserts or allocates.
 _SERVICES: Final = (b"hidden_hostcall_buffer", b"hidden_heap_v1")
 _BANK: Final = ".nv.constant0."
 
 
 @dataclass(frozen=True)
 class CodeObject:
-    """The parts of one ELF file."""
+    """The parts of an ELF file."""
 
     image: bytes
     sections: tuple[elf.Section, ...]
@@ -49,7 +49,7 @@ class CodeObject:
 
 
 def read(image: bytes) -> CodeObject:
-    """The parts of a code object. Refused (guard `compile`) when it is no 64-bit ELF file."""
+    """Return the parts of a code object. Refused (guard `compile`) if it is not a 64-bit ELF file."""
     try:
         parsed = elf.read_elf(image)
         tables = [one for one in parsed.sections if one.kind in (elf.SYMBOL_TABLE, elf.DYNAMIC_SYMBOLS)]
@@ -60,7 +60,7 @@ def read(image: bytes) -> CodeObject:
 
 
 def symbol_of(code: CodeObject, kernel: str) -> str:
-    """The name by which a driver finds `kernel` of a cubin: as written, or as C++ mangles it. Refused unless one is."""
+    """Return the name, plain or mangled, by which a driver finds `kernel` in a cubin. Refused if there is none."""
     mangled = re.compile(rf"_Z(?:N(?:\d+\w*?)?)?{len(kernel)}{re.escape(kernel)}")
     kernels = _kernels(code)
     found = [kernel] if kernel in kernels else sorted(name for name in kernels if mangled.match(name))
@@ -71,9 +71,9 @@ def symbol_of(code: CodeObject, kernel: str) -> str:
 
 
 def code_digest(code: CodeObject, symbol: str) -> str:
-    """SHA-256 over a cubin kernel's machine code, its literals, and the functions it may call.
+    """Return the SHA-256 over a cubin kernel's machine code, its literals, and the functions that it may call.
 
-    Each kernel is a section of its own with offsets from its begin alone: where it is loaded does not show.
+    Each kernel is a separate section with relative offsets only, so its load address does not matter.
     """
     digest = hashlib.sha256()
     kernels = _kernels(code)
@@ -88,7 +88,7 @@ def code_digest(code: CodeObject, symbol: str) -> str:
 
 
 def check_symbols(code: CodeObject) -> None:
-    """Refused (guard `symbols`) where device code asks for a service, or keeps memory from one launch to the next."""
+    """Raise Refused (guard `symbols`) if device code requests a service, or keeps memory between launches."""
     undefined = {symbol.name for symbol in code.symbols if symbol.name and not symbol.index}
     asked = sorted(name for name in undefined if not _RESERVED.match(name))
     if asked:
@@ -108,7 +108,7 @@ def _is_kept(code: CodeObject, symbol: elf.Symbol) -> bool:
 
 
 def _kernels(code: CodeObject) -> set[str]:
-    """The kernels that a cubin can launch: each has a bank of constants for its arguments."""
+    """Return the kernels that a cubin can launch: each has a constant bank for its arguments."""
     banks = [section.name for section in code.sections if section.name.startswith(_BANK)]
     return {name.removeprefix(_BANK) for name in banks}
 
@@ -116,13 +116,13 @@ def _kernels(code: CodeObject) -> set[str]:
 INCLUDE: Final = Path(__file__).with_name("include")
 _SOURCE: Final = "kernel.hip"
 _LIMITS: Final = Limits(memory_bytes=8 << 30, cpu_seconds=120, file_bytes=256 << 20)
-#: Ends only what waits forever: what a compiler computes is limited in CPU time.
+#: Only ends processes that hang: the compiler's computation is limited in CPU time.
 _LIMIT_SECONDS: Final = 3_600.0
 _TOLD_LINES: Final = 4
-#: The place of a toolkit that is not on the path.
+#: Location of a toolkit that is not on the path.
 _TOOLKIT: Final = "/usr/local/cuda/bin"
 _ENTRY: Final = re.compile(r"Compiling entry function '([^']+)'")
-#: Figures of a kernel in `ptxas -v`, by their names in a record.
+#: Resource figures in the output of `ptxas -v`, by their names in a record.
 _PTXAS: Final = {
     "registers": re.compile(r"Used (\d+) registers"),
     "lds_bytes": re.compile(r"(\d+) bytes smem"),
@@ -134,7 +134,7 @@ _PTXAS: Final = {
 
 @dataclass(frozen=True)
 class Compiled:
-    """Device code in a file; `symbol` is the kernel's name in it. The rest is as in `optimization.targets.Build`."""
+    """Device code in a file; `symbol` is the kernel's name in it. For the rest, see `optimization.targets.Build`."""
 
     artefact: Path
     symbol: str
@@ -145,12 +145,12 @@ class Compiled:
     warnings: tuple[str, ...] = ()
 
 
-#: Compiles a kernel of a source into a folder. Refused (guards `compile`, `kernel`) when it cannot.
+#: Compiles a kernel of a source into a folder. Refused (guards `compile`, `kernel`) if that fails.
 Compiler = Callable[[bytes, str, Path], Compiled]
 
 
 def cuda_compiler(architecture: str, flags: tuple[str, ...]) -> Compiler | None:
-    """nvcc for one architecture, such as sm_90, with the user's flags last; None where it is not."""
+    """Return nvcc for one architecture, such as sm_90, with the user's flags last; None if it is not installed."""
     program = shutil.which("nvcc") or shutil.which("nvcc", path=_TOOLKIT)
     if program is None:
         return None
@@ -159,8 +159,8 @@ def cuda_compiler(architecture: str, flags: tuple[str, ...]) -> Compiler | None:
 
 
 def amd_compiler(architecture: str, flags: tuple[str, ...]) -> Compiler | None:
-    """ROCm's compiler, or another that makes code for AMD GPUs, with the user's flags; None where there is none."""
-    # Not for those who have the other vendor's GPU: it brings Polars.
+    """Return ROCm's or another compiler for AMD GPUs, with the user's flags; None if there is none."""
+    # Not imported at the top, because it imports Polars, which users of NVIDIA GPUs do not need here.
     from aaco_pipeline.resources.toolchains.amdgpu.code_object import CodeObject as AmdCodeObject
     from aaco_pipeline.resources.toolchains.amdgpu.compiling import compile_kernel
     from aaco_pipeline.resources.toolchains.amdgpu.finding import Toolchain, find_toolchain
@@ -222,7 +222,7 @@ class _Nvcc:
             limit_seconds=_LIMIT_SECONDS,
             limits=_LIMITS,
             reach=Reach((*parts_of(self.program), INCLUDE)),
-            # Nothing inherited from the user's environment, where NVCC_APPEND_FLAGS would change the compilation.
+            # Inherit nothing from the user's environment, because NVCC_APPEND_FLAGS would change the compilation.
             environment={"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LC_ALL": "C"},
         )
         said = log.read_text(errors="replace")
@@ -236,13 +236,13 @@ class _Nvcc:
 
 
 def ptxas_resources(said: str, symbol: str) -> Mapping[str, int]:
-    """Registers, LDS, stack and spills of one kernel as `ptxas -v` said them; empty where it said nothing of it."""
+    """Return registers, LDS, stack and spills of one kernel from the output of `ptxas -v`; empty if missing there."""
     parts = _ENTRY.split(said)
     about = dict(zip(parts[1::2], parts[2::2], strict=True)).get(symbol)
     if about is None:
         return {}
     found = {name: pattern.search(about) for name, pattern in _PTXAS.items()}
-    # It leaves out shared memory where a kernel has none.
+    # The output omits shared memory if a kernel uses none.
     return {"lds_bytes": 0, **{name: int(match[1]) for name, match in found.items() if match}}
 
 

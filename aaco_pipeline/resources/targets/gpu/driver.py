@@ -1,6 +1,6 @@
-"""A GPU's driver over ctypes: modules, memory, launches and events, by the names of either vendor.
+"""A GPU's driver over ctypes: modules, memory, launches and events, with the names of either vendor.
 
-A library is loaded only in the process that runs a kernel (`runner`). Every call's result is checked.
+The library is loaded only in the process that runs a kernel (`runner`). The result of every call is checked.
 """
 
 import ctypes
@@ -13,9 +13,9 @@ VendorName = Literal["cuda", "amd"]
 
 @dataclass(frozen=True)
 class Vendor:
-    """A vendor's names. `entry_points` has the same keys for each; `attributes` are numbers of device attributes.
+    """A vendor's names. `entry_points` has the same keys for both; `attributes` are numbers of device attributes.
 
-    `dynamic_lds_attribute` is the function attribute that must be raised for a large dynamic LDS, null where none is.
+    `dynamic_lds_attribute` is the function attribute to raise for a large dynamic LDS, null if there is none.
     """
 
     name: VendorName
@@ -26,7 +26,7 @@ class Vendor:
     dynamic_lds_attribute: int | None
 
 
-#: Entry points of both drivers: CUDA's and HIP's.
+#: Entry points of both drivers: CUDA and HIP.
 _ENTRY_POINTS: Final = {
     "initialize": ("cuInit", "hipInit"),
     "device": ("cuDeviceGet", "hipDeviceGet"),
@@ -74,15 +74,15 @@ VENDORS: Final[Mapping[str, Vendor]] = {
 }
 
 
-#: Results by which a device says that a kernel touched what it may not: the same numbers in CUDA and HIP.
+#: Results that report an illegal access by a kernel: the same numbers in CUDA and HIP.
 MEMORY_ERRORS: Final = (700, 714, 716, 717, 718)
-#: And those that refuse a launch for what it asks: invalid values and configurations, too many resources.
+#: Results that refuse a launch: invalid values and configurations, too many resources.
 LAUNCH_ERRORS: Final = (1, 9, 701)
 _NAME_BYTES: Final = 256
 
 
 class DriverError(Exception):
-    """A driver call failed; `code` is its number, `name` the driver's own word for it."""
+    """A driver call failed; `code` is its number, `name` the driver's own name for it."""
 
     def __init__(self, call: str, code: int, name: str) -> None:
         super().__init__(f"{call} failed with {name} ({code})")
@@ -102,7 +102,7 @@ class Device:
 
 
 class Driver:
-    """The first visible device's context in this process. DriverError of any call that fails; OSError of no library."""
+    """The first visible device's context in this process. DriverError if a call fails; OSError without a library."""
 
     def __init__(self, vendor: Vendor) -> None:
         self._vendor = vendor
@@ -116,7 +116,7 @@ class Driver:
         self._call("use_context", context)
 
     def device(self) -> Device:
-        """The device's facts."""
+        """Return the device's description."""
         name, bus = ctypes.create_string_buffer(_NAME_BYTES), ctypes.create_string_buffer(_NAME_BYTES)
         version = ctypes.c_int()
         self._call("device_name", name, ctypes.c_int(_NAME_BYTES), self._device)
@@ -127,7 +127,7 @@ class Driver:
         return Device(name.value.decode(), bus.value.decode(), version.value, architecture, asked.get("wavefront_size"))
 
     def allocate(self, size: int) -> int:
-        """The address of `size` bytes on the device."""
+        """Allocate `size` bytes on the device and return the address."""
         address = ctypes.c_void_p()
         self._call("allocate", ctypes.byref(address), ctypes.c_size_t(size))
         if address.value is None:
@@ -135,7 +135,7 @@ class Driver:
         return address.value
 
     def free(self, address: int) -> None:
-        """Give memory back."""
+        """Free memory."""
         self._call("free", ctypes.c_void_p(address))
 
     def write(self, address: int, host: int, size: int) -> None:
@@ -149,7 +149,7 @@ class Driver:
             self._call("from_device", ctypes.c_void_p(host), ctypes.c_void_p(address), ctypes.c_size_t(size))
 
     def fill(self, address: int, byte: int, size: int) -> None:
-        """Set device memory to a byte; done or in order with what follows when it returns."""
+        """Set device memory to a byte value; complete, or ordered before later commands, on return."""
         if size:
             self._call("fill", ctypes.c_void_p(address), ctypes.c_ubyte(byte), ctypes.c_size_t(size))
 
@@ -158,14 +158,14 @@ class Driver:
         self._call("fill_in_order", ctypes.c_void_p(address), ctypes.c_ubyte(byte), ctypes.c_size_t(size), None)
 
     def load(self, image: bytes, symbol: str) -> ctypes.c_void_p:
-        """A function of a code object, loaded anew."""
+        """Load the code object and return a function of it."""
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("load", ctypes.byref(module), ctypes.c_char_p(image))
         self._call("function", ctypes.byref(function), module, ctypes.c_char_p(symbol.encode()))
         return function
 
     def allow_dynamic_lds(self, function: ctypes.c_void_p, size: int) -> None:
-        """Let a function be launched with `size` bytes of dynamic LDS, where the driver wants to be asked."""
+        """Allow a function to be launched with `size` bytes of dynamic LDS, if the driver requires permission."""
         attribute = self._vendor.dynamic_lds_attribute
         if attribute is not None:
             self._call("set_function_attribute", function, ctypes.c_int(attribute), ctypes.c_int(size))
@@ -178,13 +178,13 @@ class Driver:
         dynamic_lds_bytes: int,
         arguments: Sequence["ctypes.Array[ctypes.c_char]"],
     ) -> None:
-        """Queue a kernel. `arguments` are the bytes of each, in order."""
+        """Queue a kernel. `arguments` are the bytes of each argument, in order."""
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(argument) for argument in arguments))
         sizes = [ctypes.c_uint(size) for size in (*grid, *block, dynamic_lds_bytes)]
         self._call("launch", function, *sizes, None, pointers, None)
 
     def event(self) -> ctypes.c_void_p:
-        """A new event that keeps the device's time."""
+        """Create an event that records the device's time."""
         event = ctypes.c_void_p()
         self._call("make_event", ctypes.byref(event), ctypes.c_uint(0))
         return event
@@ -194,15 +194,15 @@ class Driver:
         self._call("record", event, None)
 
     def wait(self, event: ctypes.c_void_p) -> None:
-        """Until the device has reached an event."""
+        """Wait until the device has reached an event."""
         self._call("wait", event)
 
     def wait_for_all(self) -> None:
-        """Until the device has done all that was queued."""
+        """Wait until the device has finished all queued work."""
         self._call("wait_for_all")
 
     def elapsed_ns(self, begin: ctypes.c_void_p, end: ctypes.c_void_p) -> int:
-        """The device's time between two events. The driver gives milliseconds as a 32-bit float."""
+        """Return the device's time between two events. The driver returns milliseconds as a 32-bit float."""
         milliseconds = ctypes.c_float()
         self._call("elapsed", ctypes.byref(milliseconds), begin, end)
         return round(milliseconds.value * 1e6)

@@ -1,6 +1,6 @@
-"""The process that runs a kernel: it loads one code object and launches it when it is asked, until its input ends.
+"""The process that runs a kernel: it loads one code object and launches it on request, until its input ends.
 
-None of the source's host code is here. It is started, and its death explained, in `target`.
+It contains none of the source's host code. `target` starts it and explains its death.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ from aaco_pipeline.resources.targets.gpu.driver import LAUNCH_ERRORS, MEMORY_ERR
 
 #: Alignment of a driver's own allocations; the same in every layout.
 ALIGNMENT: Final = 256
-#: The smallest band between two buffers, and before the first and after the last.
+#: The smallest band between two buffers, before the first and after the last.
 BAND_BYTES: Final = 1 << 20
 _MOST_STEPS: Final = 1024
 _MOST_DECOYS: Final = 3
@@ -33,9 +33,9 @@ _MOST_DECOYS: Final = 3
 
 @dataclass(frozen=True)
 class Arena:
-    """Offsets of buffers in the order given, bands as (offset, bytes), and the size of all. Bands fill every gap.
+    """Offsets of buffers in the given order, bands as (offset, bytes), and the total size. Bands fill every gap.
 
-    `decoys` is how many copies of the module are loaded before the one that is used, so that its code lies elsewhere.
+    `decoys` is the number of module copies loaded before the used one, so that its code gets another address.
     """
 
     offsets: tuple[int, ...]
@@ -45,7 +45,7 @@ class Arena:
 
 
 def arrange(sizes: Sequence[int], seed: int) -> Arena:
-    """Place buffers of `sizes` bytes: in an order, with paddings and behind decoy modules that `seed` decides."""
+    """Place buffers of `sizes` bytes: `seed` determines their order, their padding and the number of decoy modules."""
     generator = random.Random(seed)
     order = generator.sample(range(len(sizes)), len(sizes))
     offsets = [0] * len(sizes)
@@ -73,7 +73,7 @@ Sample = dict[str, int | str | None]
 
 
 class Conditions:
-    """One device by its PCI address. `reason` explains why nothing can be read, and is None otherwise."""
+    """One device by its PCI address. `reason` explains why nothing can be read, and is otherwise None."""
 
     def __init__(self, bus: str) -> None:
         self.reason: str | None = None
@@ -92,7 +92,7 @@ class Conditions:
             self.reason = f"neither NVML nor a hwmon folder knows the device {bus}"
 
     def sample(self) -> Sample:
-        """Clocks in MHz, power in mW, temperature in °C and NVML's bits of throttle reasons; null where not told."""
+        """Return clocks in MHz, power in mW, temperature in °C and NVML's throttle-reason bits; null if unknown."""
         if self._nvml is not None:
             return {
                 "sm_clock_mhz": self._number("nvmlDeviceGetClockInfo", _NVML_SM),
@@ -134,12 +134,12 @@ def _scaled(file: Path, divisor: int) -> int | None:
         return None
 
 
-#: Written before each timed launch: more than any cache before device memory holds (256 MiB on MI300X).
+#: Bytes written before each timed launch: more than all caches in front of device memory hold (256 MiB on MI300X).
 FLUSH_BYTES: Final = 512 << 20
-#: So often it is written: what is queued behind it waits for no host, and clocks are up when it is reached.
+#: Number of such writes: commands queued behind them do not wait for the host, and clocks have ramped up by then.
 _FLUSHES: Final = 8
 _CHECK_FLUSHES: Final = 256
-#: Largest difference of the device's clock from the host's over the check, which lasts tens of milliseconds.
+#: Largest difference between the device's and the host's clock during the check, which lasts tens of milliseconds.
 _CLOCK_TOLERANCE: Final = 0.1
 _SET_PDEATHSIG: Final = 1
 _FLOAT_POISON: Final = 0xFF
@@ -148,12 +148,12 @@ Bytes = NDArray[np.uint8]
 
 
 class Unavailable(Exception):
-    """The device or its driver is not fit for judging; the kernel is not to blame."""
+    """The device or its driver is not fit for judging; the kernel is not at fault."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A buffer: its bytes, and where its content and its result lie in the shared memory (null where it has none)."""
+    """A buffer: its bytes, and the offsets of its content and its result in the shared memory (null for none)."""
 
     size: int
     floating: bool
@@ -174,11 +174,11 @@ class Runner:
         self._arena_address: int | None = None
 
     def device(self) -> dict[str, Any]:
-        """The driver's description of the device."""
+        """Return the driver's description of the device."""
         return asdict(self._device)
 
     def load(self, artefact: str, symbol: str, seed: int) -> dict[str, Any]:
-        """Load the code object behind as many copies of it as the layout's seed says, and compare the clocks."""
+        """Load the code object after the number of copies that the layout's seed requires, and compare the clocks."""
         image = Path(artefact).read_bytes()
         self._seed = seed
         self._flush = self._driver.allocate(FLUSH_BYTES)
@@ -192,7 +192,7 @@ class Runner:
         return {"module_load_ns": time.monotonic_ns() - begin, **self._clocks_agree()}
 
     def buffers(self, places: Sequence[Place], shared_bytes: int) -> dict[str, Any]:
-        """Make the buffers and their canary bands, in place of those there were."""
+        """Create the buffers and their canary bands, replacing the existing ones."""
         self._shared = np.frombuffer(mmap.mmap(self._shared_descriptor, shared_bytes), dtype=np.uint8)
         if self._arena_address is not None:
             self._driver.free(self._arena_address)
@@ -250,7 +250,7 @@ class Runner:
         return duration
 
     def _clocks_agree(self) -> dict[str, int]:
-        """Compare the device's clock with the host's over a long piece of work; Unavailable where they differ."""
+        """Compare the device's and the host's clock over a long piece of work; Unavailable if they differ."""
         driver = self._driver
         driver.fill_in_order(self._flush, 0, FLUSH_BYTES)
         driver.wait_for_all()
@@ -305,7 +305,7 @@ class Runner:
                 raise Refused("memory", self._trespass(offset, size, changed))
 
     def _trespass(self, offset: int, size: int, changed: int) -> str:
-        """The first written byte of a canary band, as an offset from the nearer buffer."""
+        """Return the first overwritten byte of a canary band, as an offset from the nearer buffer."""
         ends = {begin + place.size: f"past buffer {index + 1}" for index, (place, begin) in enumerate(self._ranges())}
         begins = {begin: f"before buffer {index + 1}" for index, (_, begin) in enumerate(self._ranges())}
         near = [(changed + 1, ends.get(offset)), (size - changed, begins.get(offset + size))]
@@ -316,7 +316,7 @@ class Runner:
         return list(zip(self._places, self._arena.offsets, strict=True))
 
     def _differs(self, address: int, expected: Bytes) -> int | None:
-        """The first byte of device memory that is not as expected."""
+        """Return the first unexpected byte of device memory."""
         held = self._scratch[: expected.size]
         self._driver.read(held.ctypes.data, address, expected.size)
         if np.array_equal(held, expected):
@@ -333,7 +333,7 @@ def _refusal(error: DriverError) -> Exception:
 
 
 def serve(commands: TextIO, answers: TextIO, shared: int) -> None:
-    """Answer every command by one line, until the input ends or a command is refused."""
+    """Answer every command with one line, until the input ends or a command is refused."""
     first = json.loads(commands.readline())
     try:
         driver = Driver(replace(VENDORS[first["vendor"]], library=first["library"]))
@@ -363,7 +363,7 @@ def _say(answers: TextIO, nonce: str, answer: dict[str, Any]) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Bind this process to its parent's life, and serve."""
+    """Bind this process to the life of its parent, and serve."""
     answers, shared, parent = map(int, arguments)
     ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:

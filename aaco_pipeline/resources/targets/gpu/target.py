@@ -1,6 +1,6 @@
-"""A GPU as a target of optimization: device code built for it, and a fresh process for each build that is run.
+"""A GPU as an optimization target: device code built for it, and a fresh process for each build that is run.
 
-Inside the process is `runner`; compiling is `compilers`.
+`runner` runs in the process; `compilers` compiles.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from aaco_pipeline.resources.targets.gpu.compilers import Compiled, Compiler, am
 from aaco_pipeline.resources.targets.gpu.driver import VENDORS, Vendor, VendorName
 from aaco_pipeline.resources.toolchains.limited import ending
 
-#: Becomes the runner without random addresses: two processes that make the same allocations get the same addresses.
+#: Starts the runner without address randomization: equal allocations in two processes get equal addresses.
 _LAUNCHER: Final = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None)
@@ -39,7 +39,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 _MODULE: Final = "aaco_pipeline.resources.targets.gpu.runner"
 _PACKAGE_FOLDER: Final = Path(__file__).parents[4]
-#: Variables that decide which libraries and devices a process sees; no others reach it.
+#: Variables that decide which libraries and devices a process sees; no others are passed on.
 _KEPT_VARIABLES: Final = (
     *("PATH", "HOME", "LD_LIBRARY_PATH", "ROCM_PATH", "HIP_PATH"),
     *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
@@ -47,12 +47,12 @@ _KEPT_VARIABLES: Final = (
 _ALIGNMENT: Final = 64
 _ENDING_SECONDS: Final = 20.0
 _MOST_ANSWER_BYTES: Final = 1 << 30
-#: AMD's runtime writes this before it ends a process whose kernel touched memory that is not its own.
+#: AMD's runtime prints this before it aborts a process whose kernel accessed invalid memory.
 _FAULT_WORDS: Final = "Memory access fault"
 
 
 class GpuProcess:
-    """A process of `runner` with a context on the device. After a refusal it is gone, and refuses again."""
+    """A process of `runner` with a context on the device. The first refusal ends it, and later calls are refused."""
 
     def __init__(self, process: AnsweringProcess, seconds: float) -> None:
         self.channel = process
@@ -62,7 +62,7 @@ class GpuProcess:
         self._due: deque[str] = deque()
 
     def tell(self, what: str, given: Mapping[str, Any]) -> None:
-        """Send a command and go on: its answer is awaited together with the next one."""
+        """Send a command without waiting: its answer is read together with the next one."""
         self._send({"do": what, "with": given})
 
     def ask(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,11 +71,11 @@ class GpuProcess:
         return self.heard()
 
     def greet(self, vendor: Vendor) -> None:
-        """Have it open the device; its answer is the driver's description."""
+        """Open the device; the answer is the driver's description."""
         self._send({"vendor": vendor.name, "library": vendor.library})
 
     def heard(self) -> dict[str, Any]:
-        """The last answer, when all that were due have come."""
+        """Return the last answer once all pending ones have arrived."""
         if self._ended is not None:
             raise self._ended
         answer: dict[str, Any] = {}
@@ -89,7 +89,7 @@ class GpuProcess:
         return answer
 
     def run(self, call: Call) -> Execution:
-        """One call, as `optimization.targets.Worker` describes it."""
+        """Make one call, as described by `optimization.targets.Worker`."""
         self.heard()
         if call.arguments != self._arguments:
             self._place(call.arguments)
@@ -112,7 +112,7 @@ class GpuProcess:
         return Execution(outputs, answer["duration_ns"], poison=poison, conditions=answer["conditions"])
 
     def _place(self, arguments: Sequence[Buffer | Scalar]) -> None:
-        """Give every buffer a place in the shared memory, and have the runner make it on the device."""
+        """Place every buffer in the shared memory, and have the runner create it on the device."""
         self._contents: dict[str, tuple[int, Buffer]] = {}
         self._results: dict[str, tuple[int, Buffer]] = {}
         places = []
@@ -177,7 +177,7 @@ class GpuProcess:
         return Refused(guard, f"the process that ran the kernel ended with {how}: {words}")
 
     def end(self) -> None:
-        """Kill it, and see it gone: a kernel that hangs is taken from the device with its process."""
+        """Kill it and wait until it is gone: this also removes a hanging kernel from the device."""
         process = self.channel.process
         process.kill()
         try:
@@ -188,7 +188,7 @@ class GpuProcess:
 
 @contextmanager
 def started(vendor: Vendor, seconds: float) -> Iterator[GpuProcess]:
-    """A fresh process of `runner` that waits for its first command; `seconds` is each answer's deadline."""
+    """Start a fresh process of `runner` that waits for its first command; `seconds` limits each answer."""
     environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     environment |= {"PYTHONPATH": str(_PACKAGE_FOLDER), "CUDA_CACHE_DISABLE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     launcher = (sys.executable, "-I", "-S", "-c", _LAUNCHER, sys.executable, "-P", "-m", _MODULE)
@@ -212,7 +212,7 @@ def _values(held: memoryview, offset: int, buffer: Buffer) -> Content:
     return np.frombuffer(held, dtype=dtype, count=buffer.elements, offset=offset).copy()
 
 
-#: Longest time for an answer: a call with its copies and checks, and a driver's start.
+#: Longest time for an answer: a call with its copies and checks, and the driver's start.
 DEADLINE_SECONDS: Final = 20.0
 _KFD: Final = Path("/dev/kfd")
 _ACROSS_LANES: Final = re.compile(rb"\bwarpSize\b|\b__(?:shfl|ballot|any|all|activemask|lane_id)")
@@ -224,7 +224,7 @@ _NARROW: Final = (
 
 @dataclass(frozen=True)
 class GpuTarget:
-    """One vendor's GPU in this machine. `find_gpu` makes it."""
+    """One vendor's GPU in this machine, created by `find_gpu`."""
 
     vendor: Vendor
     compiler: Compiler
@@ -250,9 +250,10 @@ class GpuTarget:
         return f"{self.vendor.people} GPU time between two events around one launch, caches flushed before it"
 
     def build(self, source: bytes, kernel: str, parameters: Sequence[Parameter], layout: Layout, folder: Path) -> Build:
-        """Device code of `source` alone; Refused (guards `compile`, `kernel`, `symbols`).
+        """Build only the device code of `source`; Refused (guards `compile`, `kernel`, `symbols`).
 
-        A layout is made where code is loaded, and changes no code: what a folder has of a source is not compiled again.
+        Layouts are applied when code is loaded and do not change it, so a source already built in the folder is not
+        compiled again.
         """
         key = (folder, source, kernel)
         if key not in self._compiled:
@@ -276,19 +277,19 @@ class GpuTarget:
 
     @contextmanager
     def start(self, build: Build) -> Iterator[GpuProcess]:
-        """A fresh process with the build loaded, behind as many copies of it as its layout says."""
+        """Return a fresh process with the build loaded, after as many copies of it as its layout requires."""
         symbol = {one.artefact: one.symbol for one in self._compiled.values()}[build.artefact]
         with started(self.vendor, self.deadline_seconds) as process:
-            # Not waited for: the other arm of a pair starts meanwhile.
+            # Not awaited: the other arm of a pair starts meanwhile.
             process.greet(self.vendor)
             process.tell("load", {"artefact": str(build.artefact), "symbol": symbol, "seed": build.layout.seed})
             yield process
 
 
 def find_gpu(name: VendorName, flags: tuple[str, ...] = ()) -> GpuTarget:
-    """The vendor's first visible GPU with its compiler, which gets the user's `flags` for baseline and candidate alike.
+    """Return the vendor's first visible GPU and its compiler, which uses the user's `flags` for both arms.
 
-    UnavailableError says in one line what is missing.
+    Raises UnavailableError, with what is missing in one line.
     """
     vendor = VENDORS[name]
     if name == "amd" and not _KFD.exists():
@@ -312,7 +313,7 @@ def find_gpu(name: VendorName, flags: tuple[str, ...] = ()) -> GpuTarget:
 
 
 def _first_amd_gpu() -> tuple[str, int]:
-    """Architecture and wavefront size of the first GPU that the kernel driver lists."""
+    """Return architecture and wavefront size of the first GPU in the kernel driver's list."""
     if not (found := kfd_gpus()):
         raise UnavailableError(f"target amd: the kernel driver lists no GPU in {KFD_NODES}")
     return found[0]

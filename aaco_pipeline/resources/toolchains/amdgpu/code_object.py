@@ -1,6 +1,6 @@
-"""Read an AMD GPU code object: sections, symbols, what its metadata states of each kernel, and a digest of its code.
+"""Read an AMD GPU code object: sections, symbols, each kernel's metadata, and a digest of its code.
 
-ELF with the notes and kernel descriptors of the "User Guide for AMDGPU Backend" of LLVM
+Implements ELF with the notes and kernel descriptors of the "User Guide for AMDGPU Backend" of LLVM
 (https://llvm.org/docs/AMDGPUUsage.html).
 """
 
@@ -35,17 +35,17 @@ _TARGET: Final = re.compile(r"amdgcn-amd-amdhsa--(gfx[0-9a-f]{3,6}|gfx[0-9]+(?:-
 _METADATA_NOTE: Final = 32
 _DESCRIPTOR_BYTES: Final = 64
 _DEEPEST_METADATA: Final = 16
-#: Entries of a list or map: msgpack allocates the stated size before reading, at each of up to 1,024 levels.
+#: Entries of a list or map: msgpack allocates the declared size before reading, at each of up to 1,024 levels.
 _MOST_MEMBERS: Final = 1 << 15
 
 
 class CodeObjectError(CaptureError):
-    """The bytes are no readable code object; the message has the reason."""
+    """The bytes are not a readable code object; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class KernelArgument:
-    """A place in the kernel's argument segment, in bytes; `kind` is the metadata's `.value_kind`."""
+    """An argument's position in the kernel's argument segment, in bytes; `kind` is the metadata's `.value_kind`."""
 
     kind: str
     offset: int
@@ -54,11 +54,11 @@ class KernelArgument:
 
 @dataclass(frozen=True)
 class KernelMetadata:
-    """A kernel's metadata, by the names it has there.
+    """A kernel's metadata, by the names used there.
 
-    `arguments` are those of the source in its order, then the hidden ones that whoever launches it fills. `vgprs`
-    includes the accumulation registers where both come out of one file (gfx90a and later). `symbol` is that of the
-    machine code. Sizes of LDS and scratch are fixed ones: bytes of a workgroup, and of a work-item.
+    `arguments` are the source's arguments in order, then the hidden ones that the launching side fills. `vgprs`
+    includes the accumulation registers if both share one register file (gfx90a and later). `symbol` is the symbol of
+    the machine code. LDS and scratch sizes are the static ones: bytes per workgroup and per work-item.
     """
 
     symbol: str
@@ -77,7 +77,7 @@ class KernelMetadata:
 
 
 class CodeObject:
-    """A parsed code object. CodeObjectError when they are none."""
+    """Parse a code object. CodeObjectError if it is invalid."""
 
     def __init__(self, data: bytes) -> None:
         if len(data) > _LARGEST_BYTES:
@@ -99,7 +99,7 @@ class CodeObject:
             raise CodeObjectError(f"not a code object for AMD GPUs: {error}") from error
 
     def kernel(self, name: str) -> KernelMetadata:
-        """The kernel of this name, as the source or the linker has it; CodeObjectError unless there is just one."""
+        """Return the kernel with this source or linker name; CodeObjectError unless there is exactly one."""
         found = [one for one in self.kernels if name in (one.symbol, unqualified(one.symbol))]
         if len(found) == 1:
             return found[0]
@@ -112,7 +112,7 @@ class CodeObject:
 
     @cached_property
     def symbols_by_name(self) -> dict[str, Symbol]:
-        """Defined symbols that have a name, the first of each."""
+        """Return the first defined symbol of each name."""
         named: dict[str, Symbol] = {}
         for one in self.symbols:
             if one.name and one.section is not None:
@@ -120,7 +120,7 @@ class CodeObject:
         return named
 
     def content(self, symbol: Symbol) -> bytes:
-        """The bytes of a defined symbol, of those that take place in the file."""
+        """Return the bytes of a defined symbol, if they are in the file."""
         if symbol.section is None:
             raise CodeObjectError(f"{symbol.name} is not defined in the code object")
         section = self.sections[symbol.section]
@@ -148,7 +148,7 @@ class CodeObject:
         return match[1], tuple(_kernel(one) for one in kernels)
 
     def _check_descriptor(self, kernel: KernelMetadata) -> None:
-        """Check that the descriptor, which the hardware reads, agrees with the metadata, which we read."""
+        """Check that the descriptor, which the hardware reads, agrees with the metadata, which this module reads."""
         symbol = self.symbols_by_name.get(f"{kernel.symbol}.kd")
         descriptor = b"" if symbol is None else self.content(symbol)
         if len(descriptor) != _DESCRIPTOR_BYTES:
@@ -159,9 +159,9 @@ class CodeObject:
 
 
 def unqualified(symbol: str) -> str:
-    """The name that a function has in the source, without its scopes and parameters; `symbol` where it is not mangled.
+    """Return a function's name in the source, without scopes and parameters; `symbol` if it is not mangled.
 
-    By the Itanium C++ ABI, of functions with plain names: `_ZN1a1fEPf` is `f`.
+    Follows the Itanium C++ ABI for functions with plain names: `_ZN1a1fEPf` is `f`.
     """
     match = re.match(r"_Z(N[rVKRO]*)?(?=L?\d)", symbol)
     if match is None:
@@ -191,9 +191,9 @@ def _metadata_notes(data: bytes) -> list[bytes]:
 def unpacked(data: bytes) -> object:
     """Read one MessagePack value: None, bool, int, float, str, bytes, list, or dict by str.
 
-    ValueError when it is damaged, holds an extension, a key twice or one that is not text, or nests deeper than 16.
+    Raises ValueError if it is damaged, contains an extension, a duplicate or non-text key, or nests deeper than 16.
     """
-    # Dagster's definitions import this module, and few of its processes read a code object.
+    # Imported here because Dagster's definitions import this module, but few processes read a code object.
     import msgpack
 
     most = min(len(data), _MOST_MEMBERS)
@@ -278,9 +278,10 @@ _BEHIND: Final = {10: 4, 11: 12}
 
 
 def code_sha256(code: CodeObject, symbol: str) -> str:
-    """The digest of a function's machine code and of all that it refers to; no name and no address goes into it.
+    """Return the digest of a function's machine code and everything that it references, without names and addresses.
 
-    Line tables and the like are no part of it. CodeObjectError when it is not relocatable or the function is not there.
+    Line tables and similar debug data are excluded. Raises CodeObjectError if the object is not relocatable or the
+    function is missing.
     """
     if not code.relocatable:
         raise CodeObjectError("machine code is compared before it is linked: give a relocatable code object")
@@ -312,7 +313,7 @@ class _Digest:
         key = (symbol.section, symbol.value, symbol.size)
         if key in self._done:
             return self._done[key]
-        if key in self._under_way:  # it calls itself: how many calls back says which
+        if key in self._under_way:  # a recursive call: the number of levels back identifies the function
             return f"again {len(self._under_way) - self._under_way.index(key)}".encode()
         if len(self._under_way) >= _DEEPEST:
             raise CodeObjectError(f"{symbol.name} is reached through more than {_DEEPEST} references")

