@@ -182,7 +182,7 @@ def test_buffers_are_emptied_when_they_fill_however_seldom_anybody_looks(
     monkeypatch.setattr(page_reader, "PERIOD_NS", 3_600_000_000_000)
     monkeypatch.setattr(recording, "buffer_kb", lambda _: 512)
     storm = "import time\nfor _ in range(10):\n    [time.sleep(0.0001) for _ in range(1000)]\n    time.sleep(0.1)\n"
-    overruns = []
+    overruns: list[int] = []
     # A loaded machine may keep the reader away from a CPU until a buffer is full; hardly three times in a row.
     while not overruns or (len(overruns) < 3 and overruns[-1]):
         (folder := tmp_path / str(len(overruns))).mkdir()
