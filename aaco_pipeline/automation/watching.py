@@ -43,7 +43,7 @@ def rocm_stack_changed(context: dg.SensorEvaluationContext, lake: Lake) -> Itera
     if not differing:
         known = [f"{name} {value}" for name, value in facts.items() if value not in (None, "absent")]
         first = "seen for the first time" if differing is None else "as it was"
-        yield dg.SkipReason(f"the stack of {host} is {first}: {', '.join(known) or 'nothing of it can be read'}")
+        yield dg.SkipReason(f"the stack of {host} is {first}: {', '.join(known) or 'none of it can be read'}")
     else:
         said = in_a_line(f"the stack of {host} changed: {'; '.join(differing)}")
         context.log.info(said)

@@ -86,7 +86,7 @@ class _Column:
     has_text: bool = False
     has_blobs: bool = False
     is_long: bool = False
-    #: True if all its texts are equal.
+    #: True if all its strings are equal.
     is_constant: bool = False
     changes: bool = False
 

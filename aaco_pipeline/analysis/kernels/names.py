@@ -150,7 +150,7 @@ _SERVING: Final = (
 )  # fmt: skip
 #: Names with this prefix use `f16` for bfloat16 too.
 _TELLS_WIDTH_ALONE: Final = "cudnn_generated"
-#: Kinds of work whose kernels state a tile, so that three numbers in a name are taken as one.
+#: Kinds of work whose kernel names include a tile size: three numbers in such a name are read as one.
 _TILED: Final = frozenset({"gemm", "conv", "attention"})
 
 

@@ -27,7 +27,7 @@ _KNOWN_LAUNCHES: Final = 0.9
 _LEAST_COVERED: Final = 0.5
 _LEAST_COVERED_WARM: Final = 0.75
 _LEAST_OF_ONE: Final = 0.25
-#: Foreign work of this many periods between repetitions interrupts them.
+#: Other work that lasts this many periods between two repetitions ends their series.
 _FOREIGN_PERIODS: Final = 2
 #: A few activities are a repetition if they repeat exactly this often, none longer than this many medians.
 _FEW_REPETITIONS: Final = 5

@@ -389,7 +389,7 @@ LATE_OR_BROKEN: Final = "a late rank or a broken transport"
 _TOO_SMALL: Final = "too small for its rate to tell anything"
 _NO_FABRIC: Final = "the rate of the links between such devices is not known"
 _NO_NETWORK: Final = "more ranks than a device has peers: the rate of the network is not known"
-#: nccl-tests uses the size of the full array: in these operations, a rank contributes one of as many parts as ranks.
+#: nccl-tests uses the size of the full array; in these operations each of n ranks contributes 1/n of it.
 _PARTS: Final = ("all_gather", "gather")
 
 

@@ -286,7 +286,7 @@ class _Reading:
         reasons = stream.take(layout.ENDS)["reason"]
         if _AT_EXIT not in reasons and not stream.ends_with_end:
             reason = (
-                "the process did not come to its end: it was killed, or left by _exit; what it did in its last tenths "
+                "the process did not finish: it was killed, or left by _exit; what it did in its last tenths "
                 "of a second may be missing"
             )
             self.findings.say("end of the stream", "partial", reason)

@@ -177,7 +177,9 @@ class Layout:
     def _field(self, records: Records, name: str) -> _Field:
         field = self.fields.get(name)
         if field is None:
-            raise MissingField(f"kernel_plane.json: {self.event} has no field {name}; another kernel's, or damaged")
+            raise MissingField(
+                f"kernel_plane.json: {self.event} has no field {name}; the file is from another kernel, or damaged"
+            )
         if len(records.size) and int(records.size.min()) < field.offset + field.size:
             raise CaptureError(
                 f"kernel_plane: a record of {self.event} is shorter than its fields; the file is damaged"

@@ -55,7 +55,7 @@ class Gathered:
         """Return the number of a series, None for an unread sensor. CaptureError if there are too many."""
         name = plain(metric)
         if name not in METRICS:
-            self._pass_over(name, "a metric that no column of `gpu_samples` is about")
+            self._pass_over(name, "a metric without a column in `gpu_samples`")
             return None
         if name not in (*COUNTS, INFORMATION) and sensor_of(name, labels) is None:
             self._pass_over(_instance(name, labels), _why_not(name, labels))

@@ -171,7 +171,7 @@ class Process:
         return part
 
     def text(self, *keys: str) -> str | None:
-        """Return a text by its path."""
+        """Return the string at a path."""
         part = self.part(*keys)
         return part if isinstance(part, str) else None
 

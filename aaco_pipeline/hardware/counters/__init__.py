@@ -139,7 +139,7 @@ def family_of(arch: str | None) -> Family:
         return Family.GFX942
     if number[:3] in ("110", "115"):
         return Family.GFX11
-    # gfx125x, of another kind than RDNA 4, must not be reckoned with its formulas.
+    # gfx125x is not RDNA 4; RDNA 4's formulas must not be used for it.
     if number[:3] == "120":
         return Family.GFX12
     return {"908": Family.GFX908, "90a": Family.GFX90A, "950": Family.GFX950}.get(number, Family.UNKNOWN)

@@ -86,7 +86,7 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("start_ns", INT64, NS, "Start of the time that it is about, on the session's axis; null for all "
                 "of it."),
             nullable("end_ns", INT64, NS, "End of that time, exclusive; null for all of it."),
-            nullable("records", INT64, COUNT, "Records, launches or values that it is about; null when not countable."),
+            nullable("records", INT64, COUNT, "Records, launches or values concerned; null if uncountable."),
             column("evidence", STRING, TEXT, "What shows it, in a sentence with its numbers."),
             column("voids", STRINGS, NAME, "Figures (table.column) that it makes void: they are null."),
             column("at_least", STRINGS, NAME, "Figures that it makes a lower bound: the truth is at least as much."),

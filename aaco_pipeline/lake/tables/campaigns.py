@@ -133,7 +133,7 @@ TABLES: Final[tuple[Table, ...]] = (
             column("session_id", STRING, ID, "The session, in `sessions`."),
             column("purpose", STRING, NAME, "`latency` when it was measured without a trace, and enters the verdict; "
                 "`trace` when it was traced, and tells the causes."),
-            column("state", STRING, NAME, "`begun`, `finished`, or `killed` when its block did not come to its end; "
+            column("state", STRING, NAME, "`begun`, `finished`, or `killed` when its block did not finish; "
                 "what was measured of a killed block is removed."),
             nullable("spent_ns", INT64, NS, "Time that measuring it took, from before its process was started until "
                 "its capture was in the lake; null until then.", since=2),
@@ -270,7 +270,7 @@ TABLES: Final[tuple[Table, ...]] = (
             nullable("make_command", STRING, TEXT, "Command that makes a build; null when they were there."),
             nullable("make_limit_ns", INT64, NS, "Time that making one build may take; null when they were there."),
             nullable("specification", STRING, TEXT, "The measurement request of every made build as JSON, with "
-                "`{output}` in place of what is made; null when they were there."),
+                "`{output}` instead of what is made; null when they were there."),
             nullable("foretold_blocks", INT32, COUNT, "Blocks that a search for the least detectable change was "
                 "estimated to need, half of such searches fewer; null without a history."),
             nullable("foretold_ns", INT64, NS, "Time that sessions and stages of these blocks, and of the two builds "

@@ -105,7 +105,7 @@ def _counter(subject: Subject, loop: Loop, node: Node | None) -> tuple[str, str,
     target, value = field(declarator, "declarator"), field(declarator, "value")
     if target is None or value is None or target.type != "identifier":
         raise Otherwise(f"{loop.identifier} does not begin its counter with a value")
-    subject.require_value(value, f"{loop.identifier} begins with more than a value")
+    subject.require_value(value, f"{loop.identifier} begins with more than one value")
     counter, written = text_of(target), text_of(field(node, "type"))
     signed = _IS_SIGNED.get(written)
     if signed is None or counter in subject.macros or any(child.type == "type_qualifier" for child in node.children):
@@ -119,7 +119,7 @@ def _test(subject: Subject, loop: Loop, node: Node | None, counter: str, signed:
         raise Otherwise(f"{loop.identifier} does not end by its counter reaching a bound from below")
     if names(right, counter):
         raise Otherwise(f"{loop.identifier} has a bound that moves with its counter")
-    subject.require_value(right, f"{loop.identifier} ends by more than a value")
+    subject.require_value(right, f"{loop.identifier} ends by more than one value")
     if not subject.is_number(right) and subject.is_signed(right) is not signed:
         raise Otherwise(f"{loop.identifier} compares its counter with a bound of another type, or of one not known")
     return node, operator, right
@@ -132,7 +132,7 @@ def _update(subject: Subject, loop: Loop, node: Node | None, counter: str) -> tu
     elif node is not None and node.type == "assignment_expression":
         left, operator, right = operands(node)
         if right is not None and text_of(left) == counter and operator == "+=" and not names(right, counter):
-            subject.require_value(right, f"{loop.identifier} steps by more than a value")
+            subject.require_value(right, f"{loop.identifier} steps by more than one value")
             if subject.is_signed(right) is None or text_of(right) == "0":
                 raise Otherwise(f"{loop.identifier} steps by a value of a type that is not known")
             return right, node
@@ -165,11 +165,11 @@ def _named_value(subject: Subject, loop: Loop, node: Node) -> None:
     """Accept a plain value of the body's own. Raises Otherwise for static, LDS, array or reference declarations."""
     for child in node.children:
         if child.type in ("type_qualifier", "storage_class_specifier") and text_of(child) != "const":
-            raise Otherwise(f"line {subject.line(child)} of {loop.identifier} declares more than a value")
+            raise Otherwise(f"line {subject.line(child)} of {loop.identifier} declares more than one value")
     for declarator, target, value in declarators(node):
         if target is None or target.type != "identifier" or value is None:
-            raise Otherwise(f"line {subject.line(declarator)} of {loop.identifier} declares more than a value")
-        subject.require_value(value, f"{loop.identifier} names more than a value")
+            raise Otherwise(f"line {subject.line(declarator)} of {loop.identifier} declares more than one value")
+        subject.require_value(value, f"{loop.identifier} names more than one value")
 
 
 def _sum(subject: Subject, loop: Loop, statement: Node) -> tuple[str, list[Node]]:
@@ -181,7 +181,7 @@ def _sum(subject: Subject, loop: Loop, statement: Node) -> tuple[str, list[Node]
     left, operator, right = operands(node)
     if left is None or right is None or left.type != "identifier" or text_of(left) in subject.macros:
         raise wrong
-    subject.require_value(right, f"{loop.identifier} adds more than a value")
+    subject.require_value(right, f"{loop.identifier} adds more than one value")
     name = text_of(left)
     inside = names(right, name)
     if operator == "+=" and not inside:

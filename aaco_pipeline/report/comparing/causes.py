@@ -110,7 +110,7 @@ def _cause(row: Row) -> str:
     if row["kind"] == "host_calls":
         more = f"{_more(row, 'call', 'calls')} an iteration" if _changed(row) else "as many calls"
         times = " → ".join(duration(row[f"{side}_ns"]) or "" for side in ("baseline", "candidate"))
-        return f"beside the sum, {name} on the host: {more}, {times}"
+        return f"not part of the sum: {name} on the host: {more}, {times}"
     if row["kind"] in _COUNTED:
         kind, plural = ("memset", "memsets") if (row["kind"], name) == ("copies", "fill") else _COUNTED[row["kind"]]
         if not _changed(row) and (row["count_part_ns"] or row["kind"] == "launches"):
@@ -118,7 +118,7 @@ def _cause(row: Row) -> str:
         if row["count_part_ns"] or row["kind"] == "launches":
             of = "" if kind == "memset" else f" of {name}"
             return f"{_more(row, kind, plural)} an iteration{_with_idle(row)}{of}"
-        return f"{name} ({plural}) takes {_each(row, 'candidate')} each in place of {_each(row, 'baseline')}"
+        return f"{name} ({plural}) takes {_each(row, 'candidate')} each instead of {_each(row, 'baseline')}"
     if row["kind"] == "gaps":
         changed = row["baseline_count"] != row["candidate_count"]
         more = f", {_more(row, 'synchronization', 'synchronizations')} an iteration" if changed else ""
@@ -126,10 +126,10 @@ def _cause(row: Row) -> str:
     rises = row["delta_ns"] >= 0
     return {
         "selection": f"replaced{_with_idle(row)}, {name}",
-        "duration": f"{name} takes {_each(row, 'candidate')} each in place of {_each(row, 'baseline')}",
+        "duration": f"{name} takes {_each(row, 'candidate')} each instead of {_each(row, 'baseline')}",
         "overlap": f"{'less' if rises else 'more'} overlap of device work",
         "clock": f"engine clock {number(row['baseline_count'])} → {number(row['candidate_count'])} MHz",
-        "hidden_host": f"beside the sum, the host works {'longer' if rises else 'less'}, hidden behind the device",
+        "hidden_host": f"not part of the sum: the host works {'longer' if rises else 'less'}, hidden behind the device",
         "unexplained": "unexplained, idle time of unknown cause",
     }[row["kind"]]
 

@@ -68,7 +68,7 @@ def opening(document: Row) -> list[str]:
     if not chosen and document["not_split"]:
         return [*lines, "What was selected cannot be compared: see below."]
     if not chosen:
-        return [*lines, "Nothing was selected differently, as far as both sessions tell."]
+        return [*lines, "As far as both recordings show, nothing was selected differently."]
     if document["hardware_differs"]:
         # Kernels differ between architectures, so only selections for the complete session are compared.
         whole = [row for row in chosen if row["operator"] is None and row["position"] is None]
@@ -88,9 +88,7 @@ def verdict(document: Row) -> list[str]:
     if document["latency_delta_pct"] is not None:
         lines.append(_latency(document))
     elif None not in rules and rules[0] != rules[1]:
-        lines.append(
-            f"Their times have no ratio: of the baseline they are of {rules[0]}, of the candidate of {rules[1]}."
-        )
+        lines.append(f"Their times cannot be compared: the baseline's cover {rules[0]}, the candidate's {rules[1]}.")
     for side in ("baseline", "candidate"):
         if (disturbed := document[side].get("disturbed_ratio") or 0.0) > MOST_DISTURBED:
             what = f"The machine disturbed {percent(disturbed)} of the {side}'s iterations"
@@ -161,12 +159,12 @@ def _latency(document: Row) -> str:
     recorded = [duration(side["iteration_ns"]) for side in pair]
     if source == "unprofiled iterations":
         before, after = (duration(side["latency_ns"]) for side in pair)
-        text = f"An iteration takes {after} in place of {before} ({change:+.1f} %), unprofiled."
-        return f"{text} The rest compares the recorded ones: {recorded[1]} in place of {recorded[0]}."
+        text = f"An iteration takes {after} instead of {before} ({change:+.1f} %), unprofiled."
+        return f"{text} The rest compares the recorded ones: {recorded[1]} instead of {recorded[0]}."
     stepped = all(side["step"] == "measured iterations" for side in pair)
     whole = any(side["step"] == "the whole recording" for side in pair)
     what = "An iteration" if stepped else "The recording" if whole else "A repetition"
-    text = f"{what} takes {recorded[1]} in place of {recorded[0]} ({change:+.1f} %) under the recorder."
+    text = f"{what} takes {recorded[1]} instead of {recorded[0]} ({change:+.1f} %) under the recorder."
     return text + (_MADE_BY_RECORDER if _of_the_host(document) else "")
 
 

@@ -412,8 +412,9 @@ def path_view(document: Document) -> View:
         return headed(document, "The session has no timed device activity, so it has no critical path.", [])
     window, path = categories[0]["window_ns"], categories[0]["path_ns"]
     text = f"The critical path takes {duration(path)} of the window's {duration(window)}; "
-    text += f"nothing recorded explains {duration(window - path)} of it."
-    rest = {"category": "unexplained", "category_ns": window - path, "window_ratio": (window - path) / window}
+    rest_ns = window - path
+    text += f"no record explains the other {duration(rest_ns)}." if rest_ns else "the records explain all of it."
+    rest = {"category": "unexplained", "category_ns": rest_ns, "window_ratio": rest_ns / window}
     parts = [
         Table(_PATH, [*categories, rest]),
         Table(_PATH_KERNELS, document["path_kernels"], "Kernels on the path", spare=("family", "*of it critical")),

@@ -83,7 +83,7 @@ def _state(name: str, provider: str, listed: bool) -> BackendState:
 
 
 _PACKAGES: Final[Mapping[str, str]] = {
-    MIGRAPHX_PROVIDER: "pip install onnxruntime-migraphx in place of onnxruntime (needs ROCm 7)",
+    MIGRAPHX_PROVIDER: "pip install onnxruntime-migraphx instead of onnxruntime (needs ROCm 7)",
     ROCM_PROVIDER: "install onnxruntime-rocm of a ROCm release up to 7.0; later ones use migraphx",
-    CUDA_PROVIDER: "pip install onnxruntime-gpu in place of onnxruntime",
+    CUDA_PROVIDER: "pip install onnxruntime-gpu instead of onnxruntime",
 }

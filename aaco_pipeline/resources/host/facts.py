@@ -394,7 +394,7 @@ def software_of(interpreter: str) -> dict[str, str | None]:
             f"`{interpreter} -P -c 'import onnxruntime'`"
         ) from error
     if software.get("numpy") is None or not any(name.startswith("onnxruntime") and software[name] for name in software):
-        raise UnavailableError(f"{interpreter}: has no numpy or no onnxruntime; install them into its environment")
+        raise UnavailableError(f"{interpreter}: numpy or onnxruntime is missing; install both into its environment")
     return {**software, "aaco_pipeline": own_software()["aaco_pipeline"]}
 
 

@@ -332,7 +332,7 @@ def _run_pass(
         )
     if not (work / "pass.json").is_file():
         raise UnavailableError(
-            f"{command[0]}: ended well in the {name} pass, but the measured process left nothing: {last_line(errors)}"
+            f"{command[0]}: the {name} pass exited cleanly, but the process wrote no output: {last_line(errors)}"
         )
     (work / "pass.json").rename((home or measurement.folder) / f"{name}.json")
     for profile in work.glob("onnxruntime_profile*.json"):

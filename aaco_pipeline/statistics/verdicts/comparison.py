@@ -74,7 +74,7 @@ class Plan:
         if self.primary not in METRICS:
             raise UsageError(f"{self.primary} is no metric that is compared: choose one of {', '.join(METRICS)}")
         if not 0 < self.policy_ratio < 1:
-            raise UsageError(f"a policy of {self.policy_ratio} is no difference from 1: give one such as 0.01")
+            raise UsageError(f"a policy of {self.policy_ratio} allows no difference; use a value such as 0.01")
         levels_at_looks(self.looks)
 
 

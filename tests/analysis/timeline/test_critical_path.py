@@ -429,7 +429,7 @@ def passes_of(*rows: tuple[str, str, int, int]) -> pl.DataFrame:
 
 
 def of_kernels(graph: Network, *kernels: int) -> Network:
-    """The network with these kernels in place of one a node."""
+    """The network with these kernels instead of one a node."""
     object.__setattr__(graph, "nodes", graph.nodes.with_columns(kernel_id=pl.Series(kernels)))
     return graph
 

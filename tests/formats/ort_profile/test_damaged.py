@@ -141,7 +141,7 @@ def refused(path: Path, *mentions: str, limits: Limits | None = None) -> None:
 
 
 def lines_with(line: bytes, at: int = 3) -> bytes:
-    """The small profile with another line in place of one of its events."""
+    """The small profile with another line instead of one of its events."""
     lines = text(SMALL).splitlines(keepends=True)
     lines[at] = line + b"\n"
     return b"".join(lines)

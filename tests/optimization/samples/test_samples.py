@@ -75,7 +75,7 @@ MISTAKES = {
     "histogram": ("i < n; i += stride", "i < n - 1; i += stride", "outputs"),
     "reduction": ("step > 0", "step > 1", "outputs"),
     "row_dot": ("i < n; ++i", "i < n / 4 * 4; ++i", "outputs"),
-    # Right but for an overflow: the least in place of the largest.
+    # Right but for an overflow: the least instead of the largest.
     "softmax": ("(in[i] > largest)", "(in[i] < largest)", "outputs"),
     "stencil": ("x >= nx", "x >= pitch", "outputs"),
     "tiled_gemm": ("c[(size_t)row * n + column] = sum", "c[(size_t)row * n + column + (n == 5)] = sum", "memory"),

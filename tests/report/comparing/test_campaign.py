@@ -139,7 +139,7 @@ def test_causes_stand_by_size_with_the_unexplained_last(
     assert words.selected(told) == ["Kernel: a → b."]
     printed = lines(told, monkeypatch)
     (row,) = (line for line in printed if "conv takes" in line)
-    assert row.split("place of 60 µs")[1].split() == ["−20", "µs", "−21", "µs", "…", "−19", "µs"]
+    assert row.split("instead of 60 µs")[1].split() == ["−20", "µs", "−21", "µs", "…", "−19", "µs"]
 
 
 def test_what_is_unknown_is_null_and_never_zero(empty_lake: TraceLake, plan: Plan) -> None:

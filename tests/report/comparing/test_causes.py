@@ -30,7 +30,7 @@ def cause(kind: str, delta: float, **more: Any) -> dict[str, Any]:
         ),
         (
             cause("duration", 4e6, baseline_count=4, candidate_count=4, baseline_ns=4e6, candidate_ns=8e6),
-            "k takes 2 ms each in place of 1 ms: +4 ms",
+            "k takes 2 ms each instead of 1 ms: +4 ms",
         ),
         (cause("selection", 1e6), "Replaced (with idle), k: +1 ms"),
         (cause("selection", 1e6, baseline_ns=2e6, candidate_ns=3e6), "Replaced, k: +1 ms"),
@@ -49,7 +49,7 @@ def cause(kind: str, delta: float, **more: Any) -> dict[str, Any]:
         ),
         (
             cause("host_calls", 2e6, baseline_count=0, candidate_count=68, baseline_ns=0.0, candidate_ns=2e6),
-            "Beside the sum, k on the host: 68 more calls an iteration, 0 ns → 2 ms: +2 ms",
+            "Not part of the sum: k on the host: 68 more calls an iteration, 0 ns → 2 ms: +2 ms",
         ),
         (
             cause("gaps", 9_000, subject="sync", baseline_count=1.0, candidate_count=9.0),
@@ -65,7 +65,7 @@ def cause(kind: str, delta: float, **more: Any) -> dict[str, Any]:
             cause("clock", 9_000, baseline_count=2_100.0, candidate_count=1_890.0),
             "Engine clock 2,100 → 1,890 MHz: +9 µs",
         ),
-        (cause("hidden_host", 2e5), "Beside the sum, the host works longer, hidden behind the device: +200 µs"),
+        (cause("hidden_host", 2e5), "Not part of the sum: the host works longer, hidden behind the device: +200 µs"),
         (cause("unexplained", 10), "Unexplained, idle time of unknown cause: +10 ns"),
     ],
 )  # fmt: skip
@@ -132,7 +132,7 @@ def test_other_hardware_is_said_before_anything_else() -> None:
 
 
 def test_the_opening_says_what_cannot_be_compared() -> None:
-    assert opening(PLAIN) == ["Nothing was selected differently, as far as both sessions tell."]
+    assert opening(PLAIN) == ["As far as both recordings show, nothing was selected differently."]
     assert opening({**PLAIN, "not_split": {"a": "no"}}) == ["What was selected cannot be compared: see below."]
     assert opening({**PLAIN, "other_work": "nothing in common"}) == ["The work differs: nothing in common."]
 
@@ -147,7 +147,7 @@ def described(idle_ns: float, **more: Any) -> dict[str, Any]:
 
 
 def test_a_recorders_time_is_reported_as_such() -> None:
-    plain = "An iteration takes 1.2 ms in place of 1 ms (+20.0 %) under the recorder."
+    plain = "An iteration takes 1.2 ms instead of 1 ms (+20.0 %) under the recorder."
     assert verdict(described(5e4))[1] == plain
     doubt = verdict(described(1.5e5))[1]
     assert doubt.startswith(plain)
@@ -155,11 +155,11 @@ def test_a_recorders_time_is_reported_as_such() -> None:
     layers = described(
         0.0, baseline={"iteration_ns": 1e6, "latency_ns": None, "step": "repetitions of the steady part"}
     )
-    assert verdict(layers)[1].startswith("A repetition takes 1.2 ms in place of 1 ms")
+    assert verdict(layers)[1].startswith("A repetition takes 1.2 ms instead of 1 ms")
     unprofiled = verdict(described(0.0, latency_from="unprofiled iterations"))[1]
     assert unprofiled == (
-        "An iteration takes 600 µs in place of 500 µs (+20.0 %), unprofiled. The rest compares the recorded ones: "
-        "1.2 ms in place of 1 ms."
+        "An iteration takes 600 µs instead of 500 µs (+20.0 %), unprofiled. The rest compares the recorded ones: "
+        "1.2 ms instead of 1 ms."
     )
 
 

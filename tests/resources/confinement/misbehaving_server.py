@@ -1,4 +1,4 @@
-"""A reader server whose readers do what a request says, in place of reading: what hostile bytes might make them do.
+"""A reader server whose readers do what a request says, instead of reading: what hostile bytes might make them do.
 
 Everything else of it is the real one, also how its children are shut in. It has no more rights than a user's process,
 whoever runs the tests. Run as a module in its place.

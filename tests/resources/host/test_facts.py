@@ -161,7 +161,7 @@ def test_a_python_needs_numpy_and_an_onnxruntime(
     if works:
         assert software_of(path) == {**versions, "aaco_pipeline": own_software()["aaco_pipeline"]}
     else:
-        assert "has no numpy or no onnxruntime; install them" in refusal(path, UnavailableError, 4)
+        assert "numpy or onnxruntime is missing; install both" in refusal(path, UnavailableError, 4)
 
 
 def test_versions_are_read_from_rocms_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -329,7 +329,7 @@ def _refusal(error: DriverError) -> Exception:
         return Refused("memory", f"the kernel touched memory that it was not given: {error}")
     if error.code in LAUNCH_ERRORS:
         return Refused("resources", f"the device does not take the launch: {error}")
-    return Refused("processes", f"the kernel did not come to its end: {error}")
+    return Refused("processes", f"the kernel did not finish: {error}")
 
 
 def serve(commands: TextIO, answers: TextIO, shared: int) -> None:
