@@ -12,6 +12,7 @@ import secrets
 import shutil
 import sqlite3
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -64,7 +65,7 @@ _Parsed = TypeVar("_Parsed")
 _Decoded = TypeVar("_Decoded")
 
 
-class KeptDocuments(Generic[_Parsed]):
+class KeptDocuments(ABC, Generic[_Parsed]):
     """Content of the JSON files in one lake folder at one instant, for use in a `with`.
 
     Creation checks the token of each file and, with `whole`, reads all of its bytes. `errors` maps the name of an
@@ -93,13 +94,13 @@ class KeptDocuments(Generic[_Parsed]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._connection.close()
 
+    @abstractmethod
     def _parse(self, content: bytes, path: Path) -> _Parsed:
         """Parse a file. LakeError on failure."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _rows(self, parsed: _Parsed) -> Iterable[tuple[str, Iterable[Sequence[object]]]]:
         """Return the rows to store for a parsed file, by table, without the document's number."""
-        raise NotImplementedError
 
     def _ask(self, statement: str, *values: object, decode: Callable[[Any], Any] = lambda row: row) -> list[Any]:
         """Run a statement and decode its rows; retry if the cache turns out to be damaged."""

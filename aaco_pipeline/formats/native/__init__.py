@@ -27,6 +27,7 @@ from aaco_pipeline.formats.native.inference import (
     ProfilerPass,
 )
 from aaco_pipeline.formats.parsing.json_document import (
+    HostDocument,
     Realtime,
     Small,
     Whole,
@@ -66,7 +67,7 @@ def read(path: Path) -> InferenceCapture:
     head = _document(file, _Head)
     check_document(head, FORMAT, FORMAT_VERSION, (), str(file))
     capture = _document(file, _Capture)
-    host = _document(path / "host.json", _Host)
+    host = _document(path / "host.json", HostDocument)
     version = head["format_version"]
     asked = PASSES[:1] if capture["launch"].get("untraced", False) else PASSES
     passes = {name: _pass(path / f"{name}.json", version) for name in asked}
@@ -184,17 +185,6 @@ class _Capture(_Head):
     threads: Small | None
     measurement_slot: NotRequired[_Slot]
     rocprofv3: NotRequired[_Profiler]
-
-
-class _Fact(TypedDict):
-    category: str
-    key: str
-    value: str | None
-
-
-class _Host(TypedDict):
-    facts: list[_Fact]
-    devices: list[dict[str, str | Whole | float | None]]
 
 
 class _Clocks(TypedDict):

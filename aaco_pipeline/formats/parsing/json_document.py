@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 
 import polars as pl
 from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import Limits
@@ -57,6 +58,21 @@ Small = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Said = Annotated[str, Field(min_length=1)]
 #: Raised by Polars for values whose type differs from the column's.
 UNFIT: Final = (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError)
+
+
+class HostFact(TypedDict):
+    """One fact of a host, as `host.json` states it; `value` is None if unknown."""
+
+    category: str
+    key: str
+    value: str | None
+
+
+class HostDocument(TypedDict):
+    """The form of `host.json`: facts of the host and of its devices."""
+
+    facts: list[HostFact]
+    devices: list[dict[str, str | Whole | float | None]]
 
 
 def check_document(document: Mapping[str, Any], wanted: str, version: int, keys: tuple[str, ...], file: str) -> None:

@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 from aaco_pipeline.errors import CaptureError
 from aaco_pipeline.formats.capture_tables import CaptureTables, Findings, Limits, table_of
 from aaco_pipeline.formats.parsing.json_document import (
+    HostDocument,
     Realtime,
     Small,
     Whole,
@@ -121,7 +122,7 @@ def read_documents(path: Path) -> ProgramDocuments:
         plain += one["kind"] == "run"
         reason = one.get("reason")
         runs.append(ProgramRun(number, one["name"], one["kind"], folder, one["profiler"], is_warmup, document, reason))
-    return ProgramDocuments(path, capture, _document(path / HOST_FILE, _Host), runs)
+    return ProgramDocuments(path, capture, _document(path / HOST_FILE, HostDocument), runs)
 
 
 def _inside(path: Path, name: str) -> Path:
@@ -190,17 +191,6 @@ class _Capture(_Head):
     passes: list[_Pass]
     profilers: list[_Profiler]
     measurement_slot: NotRequired[_Slot]
-
-
-class _Fact(TypedDict):
-    category: str
-    key: str
-    value: str | None
-
-
-class _Host(TypedDict):
-    facts: list[_Fact]
-    devices: list[dict[str, str | Whole | float | None]]
 
 
 class _Clocks(TypedDict):
